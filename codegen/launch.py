@@ -571,7 +571,7 @@ def _import(name: str, fix: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise DeviceError(
-            f"--device cuda needs {name}, which cannot be imported here", None, [str(error)], fix
+            f"--device cuda needs {name}, which cannot be imported here", hint=fix, notes=[str(error)]
         ) from error
 
 

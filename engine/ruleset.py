@@ -236,7 +236,7 @@ def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callabl
     if parameter not in (*known, PREFER):
         notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
         message = f"{what}: rule `{name}` has no parameter `{parameter}`"
-        raise UsageError(message, None, notes, did_you_mean(str(parameter), known))
+        raise UsageError(message, hint=did_you_mean(str(parameter), known), notes=notes)
     value = read()
     wrong = wrong_kind(rule, parameter, value) if parameter != PREFER else None
     if wrong is not None:

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 USER, USAGE, INTERNAL = 1, 2, 3
 
@@ -41,6 +42,10 @@ class Span:
     end_column: int
 
     @property
+    def span(self) -> Span:
+        return self
+
+    @property
     def location(self) -> str:
         return f"{self.source.name}:{self.line}:{self.column + 1}"
 
@@ -54,18 +59,26 @@ class Span:
         return f" {self.line} | {text}\n {margin} | {lead}{'^' * max(end - self.column, 1)}"
 
 
+class Located(Protocol):
+    """What has a location in a source: a piece of syntax, a rule, an error, a span itself."""
+
+    @property
+    def span(self) -> Span | None: ...
+
+
 class DplcError(Exception):
     """Error that dplc reports to the user.
 
-    what: one sentence. span: location in the source. notes: reasons, one line each. hint: the next step.
+    what: one sentence. at: its location in the source. hint: the next step. notes: reasons, one line each.
     """
 
     exit_code = USER
     severity = "error"
 
-    def __init__(self, what: str, span: Span | None = None, notes: Iterable[str] = (), hint: str | None = None):
+    def __init__(self, what: str, at: Located | None = None, hint: str | None = None, notes: Iterable[str] = ()):
         super().__init__(what)
-        self.what, self.span, self.notes, self.hint = what, span, tuple(notes), hint
+        self.what, self.hint, self.notes = what, hint, tuple(notes)
+        self.span: Span | None = None if at is None else at.span
 
     def render(self) -> str:
         """Return the whole message as plain text."""
@@ -146,4 +159,4 @@ def no_such(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error about a name that is none of the known ones. kind: the noun for them, such as `stage`."""
     notes = (f"{kind}s are {', '.join(known) or 'none'}",)
     near = closest(name, known)
-    return UsageError(f"there is no {kind} `{name}`", None, notes, near and f"did you mean `{near}`?")
+    return UsageError(f"there is no {kind} `{name}`", hint=near and f"did you mean `{near}`?", notes=notes)

@@ -184,7 +184,7 @@ class Narrower(DplcError):
     """Error of a step that depends on sizes' numbers in their ranges. sizes: parts of the ranges that decide it."""
 
     def __init__(self, sizes: Sequence[Size], what: str, span: Span | None, hint: str, notes: Sequence[str] = ()):
-        super().__init__(what, span, tuple(notes), hint=hint)
+        super().__init__(what, span, hint, notes)
         self.sizes = tuple(sizes)
 
 

@@ -336,7 +336,7 @@ def lower_statement(low: Lowering, at: Place) -> Block:
     if lower is None:
         where = f"in `{print_statement(stmt).splitlines()[0]}`"
         hint = "add one to LOWER in codegen/materialise/blocks.py"
-        raise InternalError(f"`{type(stmt).__name__}` has no lowering to Kernel IR", None, (where,), hint)
+        raise InternalError(f"`{type(stmt).__name__}` has no lowering to Kernel IR", hint=hint, notes=(where,))
     made = lower(low, stmt, at)
     if low.emitted is not None:
         low.emitted.append(((*at.path, at.position), made))

@@ -189,7 +189,7 @@ def check_dtypes(captured: Capture) -> None:
         place = captured.spans.get(name) or captured.spans.get(reader)
         span, notes = (None, (f"in {place}",)) if isinstance(place, str) else (place, ())
         hint = "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
-        raise DplcError(f"{what} {dtype}, which is not supported", span, notes, hint)
+        raise DplcError(f"{what} {dtype}, which is not supported", span, hint, notes)
 
 
 def _argument_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:

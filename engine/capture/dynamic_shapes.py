@@ -398,7 +398,7 @@ class Symbols:
                 asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
         what, at = "the program asks more of its dimensions than was declared", span or self._span(set(declared))
         hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
-        return DplcError(what, at, asked or text.splitlines()[1:4], hint)
+        return DplcError(what, at, hint, asked or text.splitlines()[1:4])
 
     def _span(self, symbols: set[Any]) -> Span | None:
         """Return the span of the first guard on such symbols, preferably of a guard on all of them."""

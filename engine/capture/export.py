@@ -607,7 +607,7 @@ class Conversion:
             if not fields.keys().isdisjoint((*_TRAINING, "dropout_p")):
                 hint = "call `.eval()` on the module, or pass training=False"
                 what = f"`{name}` in training mode draws random numbers"
-            raise RandomNumbers(what, span, () if span is not None else (f"in {_module_path(node)}",), hint)
+            raise RandomNumbers(what, span, hint, () if span is not None else (f"in {_module_path(node)}",))
         if _mutable(node):
             raise DplcError(f"torch op '{name}' works in place, which is not supported here", span)
         name = _RENAMED.get(name, name)

@@ -341,7 +341,7 @@ def accept_examples(paths: list[Path]) -> None:
         if failure.got:
             found.setdefault(example.span, (example, set()))[1].add(failure.got)
         elif awaits(example):
-            raise DplcError(failure.error().what, place_of(example), failure.details)
+            raise DplcError(failure.error().what, place_of(example), notes=failure.details)
     for span, (example, texts) in [*found.items()]:
         what = f'example "{example.title}" is of several rules, which give different programs'
         if next(walk(example.gives)).span == span:

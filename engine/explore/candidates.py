@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,9 +87,10 @@ def lowering(compiler: Compiler) -> KernelPricer:
 
 # Ways of fusing as decisions: the candidates of exploration for a search, and the one it chose as data in the store.
 #
-# What is remembered of a program is the solution of each of its regions (`egraph.recorded`) with the rules that prove
-# it; a compile proves it again by the rules in force, so that no store can make a program wrong. The entry also names
-# the rules that the schedules of its kernels use: an edit of one of them makes it void, an edit of any other does not.
+# What is remembered of a program is the solution of each of its regions (`stored_solutions.py`) with the rules that
+# prove it; a compile proves it again by the rules in force, so that no store can make a program wrong. The entry also
+# names the rules that the schedules of its kernels use: an edit of one of them makes it void, an edit of any other does
+# not.
 
 
 STEP = "candidate"  # the label of the decision
@@ -133,7 +134,7 @@ class Fusing:
         return or_else(self._choices, list, warn)
 
     def _choices(self) -> list[tuple[int, ...]]:
-        found: dict[Any, tuple[int, ...]] = {}
+        found: dict[Hashable, tuple[int, ...]] = {}
         problems = self.exploration.problems
         for choice in self.exploration.choices():
             alike = tuple(solved.found[rank].signature for (_, solved), rank in zip(problems, choice, strict=True))

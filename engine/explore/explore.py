@@ -11,9 +11,9 @@ import functools
 import gc
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
@@ -106,14 +106,14 @@ class Cutting:
         self.largest = self.policy.region_operations
         self.flow = flow = Dataflow(out.value for out in graph.outs)
         self.outs, self.greedy = {out.value for out in graph.outs}, set(greedy)
-        self.cuts: set[Any] = set()
+        self.cuts: set[Term] = set()
         self.below = {term: [x for x in operands(term) if not is_leaf(x)] for term in flow.order}
         # sums of a product that read a factor again: contractions, or the product of a matrix and a vector
         self.repeating = {
             term for term in flow.order if any(read_again(flow.mask[term], flow.mask[x]) for x in factors(term))
         }
 
-    def regions(self) -> tuple[list[Region], set[Any]]:
+    def regions(self) -> tuple[list[Region], set[Term]]:
         """Return the regions in an order in which each finds what it reads, and all cuts."""
         self.cuts |= {*self._across(), *self._between(), *self._viewed()}
         for _ in range(self.policy.region_cuts):
@@ -131,11 +131,11 @@ class Cutting:
         for value in flow.order:
             if is_leaf(value) or len(flow.readers[value]) < 2:
                 continue
-            plain, deep, places = {value}, set[Any](), flow.elements(flow.mask[value])
-            following: list[Any] = flow.order[flow.position[value] + 1 :][: self.policy.region_sight * self.largest]
+            plain, deep, places = {value}, set[Term](), flow.elements(flow.mask[value])
+            following: list[Term] = flow.order[flow.position[value] + 1 :][: self.policy.region_sight * self.largest]
             for term in following:
                 below = self.below[term]
-                if not deep.isdisjoint(below) or (term in self.repeating and not plain.isdisjoint(term.x.args)):
+                if not deep.isdisjoint(below) or (term in self.repeating and not plain.isdisjoint(factors(term))):
                     meets = term.__class__ is Elementwise and not (plain - deep).isdisjoint(below)
                     readers = flow.readers[term]  # a factor of contractions alone is x again, next to weights of x
                     if meets and not (readers and self.repeating.issuperset(readers)):
@@ -148,7 +148,7 @@ class Cutting:
     def _between(self) -> Iterable[Term]:
         """Yield values on the way from one contraction through a function to another one that would repeat them."""
         flow = self.flow
-        bent: set[Any] = set()  # what has a contraction, and then something that is not linear, below
+        bent: set[Term] = set()  # what has a contraction, and then something that is not linear, below
         for term in flow.order:
             if term in self.repeating:
                 for factor in term.x.args:
@@ -162,7 +162,7 @@ class Cutting:
 
     def _viewed(self) -> Iterable[Term]:
         """Yield values that contain a reduction and that an index map reads at other indices."""
-        folds: set[Any] = set()
+        folds: set[Term] = set()
         for term in self.flow.order:
             if term.__class__ is Remap and term.x in folds and not is_renaming(term):
                 yield term.x
@@ -171,12 +171,12 @@ class Cutting:
 
     # ---- levels and components
 
-    def _levels(self) -> dict[Any, int]:
+    def _levels(self) -> dict[Term, int]:
         """Count the cuts below each term. A reduction that is read at a higher level than its own becomes a cut."""
         while True:
-            level: dict[Any, int] = {}
-            folds: set[Any] = set()
-            more: set[Any] = set()
+            level: dict[Term, int] = {}
+            folds: set[Term] = set()
+            more: set[Term] = set()
             for term in self.flow.order:
                 below = self.below[term]
                 level[term] = max((level[x] + (x in self.cuts) for x in below), default=0)
@@ -188,12 +188,12 @@ class Cutting:
                 return level
             self.cuts |= more
 
-    def _components(self, level: Mapping[Any, int]) -> tuple[list[Region], set[Any]]:
+    def _components(self, level: Mapping[Term, int]) -> tuple[list[Region], set[Term]]:
         """Return the regions of roots that belong together, and further cuts where a region is too large."""
         flow = self.flow
-        groups: dict[Any, list[Any]] = {term: [term] for term in flow.order if not is_leaf(term)}
+        groups: dict[Term, list[Term]] = {term: [term] for term in flow.order if not is_leaf(term)}
 
-        def join(one: Any, other: Any) -> None:
+        def join(one: Term, other: Term) -> None:
             small, large = sorted((groups[one], groups[other]), key=len)
             if small is not large:
                 large += small
@@ -203,15 +203,15 @@ class Cutting:
             for x in self.below[term]:
                 if x not in self.cuts and level[x] == level[term]:
                     join(x, term)
-        first: dict[Any, Any] = {}
+        first: dict[tuple[Term, int], Term] = {}
         for term in filter(self.repeating.__contains__, groups):
-            for factor in term.x.args:  # contractions of one operand may share a kernel, or a packed weight
+            for factor in factors(term):  # contractions of one operand may share a kernel, or a packed weight
                 if factor in self.cuts or (is_leaf(factor) and factor.__class__ is not Const):
                     other = first.setdefault((factor, level[term]), term)
                     if len(groups[other]) + len(groups[term]) <= self.largest:
                         join(other, term)
         distinct = {id(part): part for part in groups.values()}.values()
-        parts: list[list[Any]] = [sorted(part, key=flow.position.__getitem__) for part in distinct]
+        parts: list[list[Term]] = [sorted(part, key=flow.position.__getitem__) for part in distinct]
         roots = [(part, tuple(term for term in part if term in self.cuts | self.outs)) for part in parts]
         large = [part for part, own in roots if own and len(part) > self.largest]
         if not large:
@@ -224,7 +224,7 @@ class Cutting:
         return [], inside & self.greedy - self.cuts - self.outs or spread - self.cuts or inside
 
 
-def is_leaf(term: Any) -> bool:
+def is_leaf(term: Term) -> bool:
     """Return whether a term is read, or a number: nothing that a kernel computes for others."""
     return term.__class__ in (Input, Const) or (term.__class__ is Index and not operands(term))
 
@@ -246,7 +246,7 @@ class KernelPrice:
     bytes: float
     kernels: int
     problem: str = ""
-    signature: Any = None
+    signature: object = None
 
 
 class KernelPricer:
@@ -276,7 +276,7 @@ class KernelPricer:
             return KernelPrice(math.inf, _bytes(kernel), 1, problem, name)
         return KernelPrice(seconds_of(launches, self.target), sum(map(_bytes, launches)), len(launches), "", name)
 
-    def stores(self, plan: Plan, values: frozenset[Any]) -> KernelPrice:
+    def stores(self, plan: Plan, values: frozenset[Term]) -> KernelPrice:
         """Return the kernels of a program that store some values."""
         return _sum(self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored))
 
@@ -412,7 +412,7 @@ class Exploration:
         target: Target,
         lowering: KernelPricer,
         known: Iterable[str] = (),
-        origins: Mapping[Any, TorchOp] | None = None,
+        origins: Mapping[Term, TorchOp] | None = None,
         options: ExplorationOptions | None = None,
         ordered: TensorGraph | None = None,
     ):
@@ -420,7 +420,7 @@ class Exploration:
         self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
         self.options = options or ExplorationOptions()
         self.spellings = Spellings(self.exported, self.options.budget)
-        self.solved: dict[Any, Solved] = {}
+        self.solved: dict[Hashable, Solved] = {}
         self.permissions = Permissions.of(self.fusion)
         self.notes: list[str] = [] if available() else [HINT]
         self.rule_order = Fusion(graph, self.fusion, target).decide()
@@ -430,7 +430,7 @@ class Exploration:
     # ---- regions
 
     @functools.cached_property
-    def cutting(self) -> tuple[list[Region], set[Any]]:
+    def cutting(self) -> tuple[list[Region], set[Term]]:
         return Cutting(self.graph, self.rule_order.stored, self.target).regions()
 
     @functools.cached_property
@@ -445,7 +445,7 @@ class Exploration:
             out.append((problem, self.solved[problem.key]))
         return out
 
-    def problem(self, region: Region, cuts: set[Any]) -> Problem:
+    def problem(self, region: Region, cuts: set[Term]) -> Problem:
         return Reader(region, cuts, self.known, {out.value for out in self.graph.outs}).problem
 
     def solve(self, problem: Problem) -> Solved:
@@ -479,7 +479,7 @@ class Exploration:
         return Solved(EgraphSearch(extraction, self.options.effort), [extraction.evaluate(solution)])
 
     @functools.cached_property
-    def rule_kernels(self) -> tuple[tuple[Any, ...], ...]:
+    def rule_kernels(self) -> tuple[tuple[Term, ...], ...]:
         """Values that the kernels store if the rules fuse the program as it is spelled."""
         arranged = Kernels(self.graph, self.rule_order, self.fusion, self.target, self.origins)
         arranged.arrange()
@@ -542,7 +542,7 @@ class Exploration:
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
         """Return the program with the given solution of each region."""
         regions, now, rules = list[Rebuilt](), dict[Term, Term](), dict[str, None]()
-        named: tuple[Any, ...] = (*self.graph.ins, *self.graph.outs, *self.graph.names)
+        named: tuple[Input | Output | Named, ...] = (*self.graph.ins, *self.graph.outs, *self.graph.names)
         used = {one.name for one in named}
         for (problem, solved), rank in zip(self.problems, ranks, strict=True):
             search, found = solved.search, solved.found[rank]
@@ -575,7 +575,12 @@ class Exploration:
         return self._priced(label, graph, decisions, prepared, origins)
 
     def _priced(
-        self, label: str, graph: TensorGraph, decisions: FusionDecisions, prepared: tuple[Prepared, ...], origins: Any
+        self,
+        label: str,
+        graph: TensorGraph,
+        decisions: FusionDecisions,
+        prepared: tuple[Prepared, ...],
+        origins: Mapping[Term, TorchOp],
     ) -> Candidate:
         price = self.lowering.program(Kernels(graph, decisions, self.fusion, self.target, origins))
         there = tuple(p for p in prepared if p.input in graph.ins)

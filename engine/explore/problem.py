@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,7 +41,8 @@ from .rules_as_egglog import number_text
 
 # An e-node: (constructor, attributes, operands). E: (fn,), one to three operands; Red: (fn, mask); Map, Case, Op: the
 # number of a form; Num: (text, dtype); Leaf: (number,).
-ENode = tuple[str, tuple[Any, ...], tuple[int, ...]]
+Attribute = Any  # of an e-node: a text or a number, as its constructor says
+ENode = tuple[str, tuple[Attribute, ...], tuple[int, ...]]
 Maker = Callable[[list[Term]], Term]
 MOST_AXES = 62
 MOST_OPERANDS = 7  # of an operation that is none of these: three terms of a recurrence
@@ -73,7 +74,7 @@ class IndexForm:
     """
 
     kind: str
-    spelled: Any
+    spelled: Hashable
     make: Maker = field(compare=False)
     images: tuple[tuple[int, int], ...] = ()
     mask: int = 0
@@ -124,14 +125,14 @@ class Problem:
     leaf_terms: tuple[Term, ...]
 
     @functools.cached_property
-    def structure(self) -> Any:
+    def structure(self) -> Hashable:
         """All that rules look at but for extents: what a form says inside is none of it."""
         forms = tuple((form.kind, form.images, form.mask) for form in self.forms)
         axes, packs = tuple(self.extents), (*self.packs, *self.means)
         return self.nodes, self.dtypes, self.roots, self.fixed, self.leaves, forms, axes, packs
 
     @functools.cached_property
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         """Equal for regions that have one solution."""
         return self.structure, tuple(form.spelled for form in self.forms), tuple(self.extents.values())
 
@@ -210,7 +211,7 @@ class Reader:
         first = self.nodes.setdefault(node, term)
         self.numbers[term] = self.numbers.get(first, len(self.nodes) - 1)
 
-    def leaf(self, term: Any, known: bool = False) -> ENode:
+    def leaf(self, term: Term, known: bool = False) -> ENode:
         known = known or (term.__class__ is Input and term.name in self.known)
         order = tuple(map(self.axis, axes(term)))
         self.leaves[term] = Leaf(order, dtype(term), known, term.__class__ is not Index)
@@ -218,7 +219,7 @@ class Reader:
 
     def node(self, term: Any) -> ENode:
         kind, below = term.__class__, operands(term)
-        attributes: tuple[Any, ...]
+        attributes: tuple[Attribute, ...]
         if kind is Const:
             op, attributes = "Num", (number_text(term.value), term.dtype)
         elif kind is Elementwise and len(below) <= 3:
@@ -248,7 +249,7 @@ class Reader:
         return op, attributes, tuple(self.numbers[x] for x in below)
 
     # ---- forms
-    def form(self, kind: str, spelled: Any, make: Maker, pairs: AxisMap = (), brings: Iterable[Axis] = ()) -> int:
+    def form(self, kind: str, spelled: Hashable, make: Maker, pairs: AxisMap = (), brings: Iterable[Axis] = ()) -> int:
         """Return the number of a form. pairs: of an index map; brings: the axes that the form itself brings."""
         images = tuple((self.axis(axis), self.mask(index_axes(e))) for axis, e in pairs)
         moved = translation(pairs[0][1]) if len(pairs) == 1 else None

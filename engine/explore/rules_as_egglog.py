@@ -15,7 +15,7 @@ from functools import partial, reduce
 from itertools import count
 from typing import Any
 
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, Located
 from ...ir.dtypes import COMPUTING_FLOATS
 from ...ir.expr import NEGATED
 from ...ir.functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
@@ -107,7 +107,7 @@ def export(rules: Iterable[Rule]) -> RuleTexts:
     return made
 
 
-def number_text(value: Any) -> str:
+def number_text(value: float) -> str:
     """Return the text of a number in the e-graph: equal numbers have one text, truth values `true` or `false`."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -153,11 +153,14 @@ class RuleText:
         query = dict.fromkeys((*self.query, *asked, *self.needed, *self.floats))
         return f'(rule {form(*query)} {form(*actions)} :ruleset rule_{name} :name "{name}")'
 
-    def refuse(self, what: str, node: Any) -> DplcError:
-        hint = "the rule still works where it is run as a rewrite"
-        return DplcError(f"rule `{self.rule.name}`: {what} has no form in an e-graph", node.span, (), hint)
+    def refuse(self, what: str, node: Located) -> DplcError:
+        return DplcError(
+            f"rule `{self.rule.name}`: {what} has no form in an e-graph",
+            node,
+            "the rule still works where it is run as a rewrite",
+        )
 
-    def bind(self, name: str, role: str, node: Any) -> str:
+    def bind(self, name: str, role: str, node: Located) -> str:
         """Return a variable of the pattern, or one that it has bound."""
         bound = self.roles.get(name) if self.building else self.roles.setdefault(name, role)
         if bound != role:
@@ -211,7 +214,7 @@ class RuleText:
         what = getattr(term.node, "fn", "this")
         raise self.refuse(f"`{what}` in {'a template' if self.building else 'a pattern'}", term)
 
-    def number(self, value: Any, wanted: Kind) -> Typed:
+    def number(self, value: float, wanted: Kind) -> Typed:
         text = f'"{number_text(value)}"'
         if not self.building:
             dtype = next(self.fresh)
@@ -223,7 +226,7 @@ class RuleText:
             dtype = self.asked.setdefault(dtype, f"d{len(self.asked)}")
         return form("Num", text, dtype), wanted
 
-    def variable(self, name: str, node: Any) -> Typed:
+    def variable(self, name: str, node: Located) -> Typed:
         """Return the value of a variable. The first time the query asks for its definition in the pattern."""
         if name not in self.values:
             text, kind = self.values[name] = self.bind(name, "term", node), Kind(f"(dtype v_{name})")
@@ -233,7 +236,7 @@ class RuleText:
                 kind.unite(result)
         return self.values[name]
 
-    def named_function(self, name: str, node: Any) -> str:
+    def named_function(self, name: str, node: Located) -> str:
         return f'"{name}"' if name in FUNCTIONS else self.bind(name, "fn", node)
 
     def reduction(

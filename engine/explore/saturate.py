@@ -13,7 +13,7 @@ import itertools
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import PathFinder
@@ -281,7 +281,7 @@ class Spellings:
 
     def __init__(self, exported: RuleTexts, budget: SaturationBudget):
         self.exported, self.budget = exported, budget
-        self.made: dict[Any, EGraph] = {}
+        self.made: dict[Hashable, EGraph] = {}
 
     def of(self, problem: Problem) -> EGraph:
         key = problem.structure, order_of_sizes(problem, sorted(self.exported.constants))

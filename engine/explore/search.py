@@ -11,9 +11,8 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...ir import compose
 from ...ir.dtypes import INTEGERS
@@ -128,8 +127,8 @@ class EgraphSearch:
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
         beam, stale = [start], 0
-        done: set[Any] = set()
-        seen: set[Any] = set()
+        done: set[Hashable] = set()
+        seen: set[Hashable] = set()
         while stale < PATIENCE_OF_BEAM and not self.late():
             here = next((e for e in beam[: self.effort.width] if e.solution.key not in done), None)
             if here is None:
@@ -149,7 +148,7 @@ class EgraphSearch:
         self.deadline = self.limit = math.inf
         return beam
 
-    def _neighbours(self, now: Solution, seen: set[Any]) -> Iterator[Solution]:
+    def _neighbours(self, now: Solution, seen: set[Hashable]) -> Iterator[Solution]:
         """Yield the solutions one change of spelling away, without and with stores of the reductions that it brings."""
         extraction = self.extraction
         for move in self._moves(now):
@@ -203,8 +202,8 @@ def cheapest(*found: PricedSolution) -> PricedSolution:
 
 def _different(beam: list[PricedSolution]) -> list[PricedSolution]:
     """Return the best of every signature: else equal spellings crowd out what is different."""
-    alike: Counter[Any] = Counter()
-    kept: dict[Any, PricedSolution] = {}
+    alike: Counter[Hashable] = Counter()
+    kept: dict[Hashable, PricedSolution] = {}
     for found in sorted(beam, key=lambda one: one.seconds):
         signature = found.signature
         exactly = signature, round(found.seconds * 1e9, 1)
@@ -290,7 +289,7 @@ class Rebuilder:
         return self.prepared[value].input
 
 
-def _number(text: str, kind: str) -> Any:
+def _number(text: str, kind: str) -> float:
     if kind == "b8":
         return text == "true"
     if kind in INTEGERS:

@@ -7,10 +7,10 @@ lowering has shown the actual price of a kernel, that price is used instead (cor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES, HALVES
@@ -40,7 +40,7 @@ class Solution:
     groups: tuple[Group, ...] = ()
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         return frozenset(self.choice.items()), self.stored, self.groups
 
 
@@ -117,10 +117,10 @@ class Body:
         sizes = self.products if self.extents == extents else dict(self.products)
         return KernelEstimate(tuple(self.steps), tuple(stores), self.extents, sizes)
 
-    def ranges(self, root: int, solution: Solution) -> dict[Any, tuple[int, int]]:
+    def ranges(self, root: int, solution: Solution) -> dict[tuple[int, int], tuple[int, int]]:
         """Return the values, computed in its kernel, that a root reads at a range of one of its own axes."""
         spelled, _ = self.inside((root,), solution)
-        found: dict[Any, tuple[int, int]] = {}
+        found: dict[tuple[int, int], tuple[int, int]] = {}
         for cls, place in spelled.items():
             op, attributes, children = self.graph.classes[cls][place]
             shift = self.graph.problem.forms[attributes[0]].shift if op == "Map" else None
@@ -175,7 +175,7 @@ class PricedKernel(NamedTuple):
 
     price: Price
     touched: set[int]
-    key: Any
+    key: Hashable
 
 
 @dataclass
@@ -187,7 +187,7 @@ class PricedSolution:
     table: dict[Group, PricedKernel]
 
     @property
-    def signature(self) -> Any:
+    def signature(self) -> Hashable:
         """The difference between solutions that a person sees: the kind of each kernel and the bytes it moves."""
         kernels = (kernel.price for kernel in self.table.values())
         return tuple(sorted((price.kind, round(price.bytes / 1e4)) for price in kernels))
@@ -208,9 +208,9 @@ class Extraction:
         self.loaded = graph.known & self.leaves  # the classes that loading computes
         self.memory = Body(graph, self.leaves)
         self.default = self._cheapest()
-        self.prices: dict[Any, Price] = {}
-        self.corrections: dict[Any, Price] = {}
-        self.ratios: dict[Any, float] = {}  # {form of a kernel: lowered price over the model's, at least 1}
+        self.prices: dict[Hashable, Price] = {}
+        self.corrections: dict[Hashable, Price] = {}
+        self.ratios: dict[Hashable, float] = {}  # {form of a kernel: lowered price over the model's, at least 1}
         self.evaluated = 0  # kernels looked at: what a search spends
 
     # ---- spellings

@@ -32,7 +32,7 @@ class StoredSolution(msgspec.Struct, frozen=True):
 
     region: str
     rules: tuple[str, ...]
-    nodes: tuple[tuple[str, tuple[Any, ...], tuple[int, ...]], ...]
+    nodes: tuple[ENode, ...]
     roots: tuple[int, ...]
     stored: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...] = ()
@@ -99,7 +99,7 @@ def used_rules(graph: EGraph, solution: Solution) -> tuple[str, ...]:
     return () if all(pair in written_so for pair in chosen) else graph.fired
 
 
-def _text(node: Any, place: int) -> str:
+def _text(node: ENode, place: int) -> str:
     """Return a node as egglog text. It comes from a file: nothing but a node can come out. Raises NotProved."""
     op, attributes, children = node
     plain = all(isinstance(a, int) or (isinstance(a, str) and WORD.fullmatch(a)) for a in attributes)

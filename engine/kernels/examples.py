@@ -55,7 +55,7 @@ class Failure:
     def error(self) -> DplcError:
         what = f'example "{self.example.title}" of rule `{self.rule.name}` {self.problem}'
         hint = "change the rule or the example; `dplc rules test --accept FILE` writes what a rule gives"
-        return DplcError(what, self.example.span, self.details, hint)
+        return DplcError(what, self.example, hint, self.details)
 
     def render(self) -> str:
         return self.error().render()

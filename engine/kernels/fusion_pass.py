@@ -154,7 +154,7 @@ def kind_of(rule: Rule) -> str:
     before, after = ([part for part in side if part is not s.MatTerm] for side in sides)
     if kind is None or before != after:
         what = f"rule `{rule.name}`: a fusion rule changes nothing but a `mat`"
-        raise DplcError(what, rule.span, (ONLY_MATS,))
+        raise DplcError(what, rule, notes=(ONLY_MATS,))
     return kind
 
 

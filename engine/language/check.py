@@ -12,7 +12,6 @@ import pkgutil
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from ...codegen.target import devices, load_device
 from ...ir import schemas
@@ -28,7 +27,7 @@ from .definitions import remembered
 from .evaluate import FACTS, facts_of
 from .pipeline import pipelines
 from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
-from .rule_scope import OTHER_FIELDS, VALUE, CheckedRule, Finding
+from .rule_scope import OTHER_FIELDS, VALUE, CheckedRule
 from .sorts import (
     ANY,
     AXIS,
@@ -41,7 +40,7 @@ from .sorts import (
     TARGET,
     TERM,
     WARNING,
-    Complaint,
+    Finding,
     Inference,
     sort_of,
     word_taken,
@@ -49,11 +48,10 @@ from .sorts import (
 from .spelling import expression
 from .typed_slots import calls, every, is_variable, names, names_in, plain, reads, substituted, targets
 
-Complaints = Iterator[Complaint]
+Findings = Iterator[Finding]
 
 _WORDS = {kind: (sort_word(sort), CLOSED[sort]) for sort, kind in CLOSED_SORTS.items()}
 GIVE_A_NAME = "give it a name in the pattern"
-MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out; our own rules have 40
 # What matchers say where a pattern does not fit (engine/rewrite); all else is the reason of a guard.
 PATTERN_MISSES = (
     "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement",
@@ -72,11 +70,11 @@ class Checks(CheckedRule):
     """
 
     # ---- words: ops, fields, roles, transports, functions, dtypes, facts, local rules and their arguments
-    def placed(self) -> Complaints:
+    def placed(self) -> Findings:
         """Report unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
         yield from self.complaints
 
-    def closed_names(self) -> Complaints:
+    def closed_names(self) -> Findings:
         """Report a role, transport, function or dtype that does not exist.
 
         In a pattern such a name is a variable, unless it is a slip of a real one: it is like one, and read nowhere.
@@ -99,10 +97,13 @@ class Checks(CheckedRule):
             unread = texts.count(name) < 2 and name not in read
             slip = near and (unread or difflib.get_close_matches(name, options, 1, 0.85))
             if slip or not bound or not is_variable(name):
-                hint = did_you_mean(name, options) or "`dplc rules facts` and `dplc rules nodes` list what there is"
-                yield Complaint(f"unknown {word} `{name}`", one.node, hint)
+                yield Finding(
+                    f"unknown {word} `{name}`",
+                    one.node,
+                    did_you_mean(name, options) or "`dplc rules facts` and `dplc rules nodes` list what there is",
+                )
 
-    def argument_counts(self) -> Complaints:
+    def argument_counts(self) -> Findings:
         """Check that facts and scalar functions have as many arguments as they declare."""
         for call in calls(self.parts):
             given = len(call.items)
@@ -117,22 +118,33 @@ class Checks(CheckedRule):
                 count = f"{least} to {most} arguments" if least != most else _arguments(least)
                 count = f"at least {_arguments(least)}" if most is None else count
                 form = f"`{call.fn}({', '.join('abcdef'[:least])})`"
-                hint = "give it those of its form" if notes else f"write {form}"
-                yield Complaint(f"`{call.fn}` takes {count}, not {given}", call, hint, notes)
+                yield Finding(
+                    f"`{call.fn}` takes {count}, not {given}",
+                    call,
+                    "give it those of its form" if notes else f"write {form}",
+                    notes,
+                )
 
-    def local_rules(self) -> Complaints:
+    def local_rules(self) -> Findings:
         """Check that `with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
         for use in every(self.rule.rewrite, s.UseRule):
             rule = self.rules.rules.get(use.call.fn)
             if rule is None or "local" not in rule.attributes:
-                hint = did_you_mean(use.call.fn, [other.name for other in self.rules.locals])
-                notes = [f"`{rule.name}` at {rule.location} is not marked @local"] if rule else ()
-                yield Complaint(f"there is no @local rule `{use.call.fn}`", use, hint, notes)
+                yield Finding(
+                    f"there is no @local rule `{use.call.fn}`",
+                    use,
+                    did_you_mean(use.call.fn, [other.name for other in self.rules.locals]),
+                    [f"`{rule.name}` at {rule.location} is not marked @local"] if rule else (),
+                )
             elif len(rule.parameters) != len(use.call.items):
-                what = f"`{rule.name}` takes {_arguments(len(rule.parameters))}, not {len(use.call.items)}"
-                yield Complaint(what, use, "give each parameter a value", (f"it is declared at {rule.location}",))
+                yield Finding(
+                    f"`{rule.name}` takes {_arguments(len(rule.parameters))}, not {len(use.call.items)}",
+                    use,
+                    "give each parameter a value",
+                    (f"it is declared at {rule.location}",),
+                )
 
-    def changed_fields(self) -> Complaints:
+    def changed_fields(self) -> Findings:
         """Check that the captured statement has the fields of `s.. with depth=2`."""
         for node in every(self.rule.rewrite, s.RunStatement):
             captured = Inference(self.facts, self.scope).sort(node.run.base).node
@@ -141,28 +153,35 @@ class Checks(CheckedRule):
             for change in node.changes:
                 if isinstance(change, s.Keyword) and change.name not in options:
                     who = f"`{captured}` has no" if captured else "no statement has a"
-                    yield Complaint(f"{who} field `{change.name}`", change, did_you_mean(change.name, options))
+                    yield Finding(f"{who} field `{change.name}`", change, did_you_mean(change.name, options))
 
-    def parameter_sorts(self) -> Complaints:
+    def parameter_sorts(self) -> Findings:
         """Check that the sort of a parameter (`N: int`) exists."""
         for parameter in self.rule.parameters:
             if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
-                what = f"unknown sort `{parameter.sort}` of `{parameter.name}`"
-                hint = did_you_mean(parameter.sort, PARAMETER_SORTS) or "write one of the sorts, or leave it out"
-                yield Complaint(what, parameter, hint, (f"sorts are {', '.join(PARAMETER_SORTS)}",))
+                yield Finding(
+                    f"unknown sort `{parameter.sort}` of `{parameter.name}`",
+                    parameter,
+                    did_you_mean(parameter.sort, PARAMETER_SORTS) or "write one of the sorts, or leave it out",
+                    (f"sorts are {', '.join(PARAMETER_SORTS)}",),
+                )
 
-    def torch_ignored(self) -> Complaints:
+    def torch_ignored(self) -> Findings:
         """Report `dtype=_` on torch if the rule never reads the result's dtype: it would ignore the requested dtype."""
         if self.rule.level != "torch" or any(call.fn == "dtype" for call in calls(self.parts)):
             return
         for node in walk(self.rule.match):
             match node:
                 case s.Keyword(name="dtype", value=s.NameOf(text="_")):
-                    hint = "bind it and use it, or leave it out to match its default only"
-                    yield Complaint("`dtype=_` ignores what the user asked for", node, hint, severity=WARNING)
+                    yield Finding(
+                        "`dtype=_` ignores what the user asked for",
+                        node,
+                        "bind it and use it, or leave it out to match its default only",
+                        severity=WARNING,
+                    )
 
     # ---- names: each is bound before it is read, and read after it is bound
-    def words_of_the_language(self) -> Complaints:
+    def words_of_the_language(self) -> Findings:
         """Report a function, dtype or role where a pattern or template gives a name: it would not be a variable."""
         for one in (*self.pattern, *(one for one in self.template if one.makes)):
             inner = one.node.base if isinstance(one.node, s.Run) else one.node
@@ -172,7 +191,7 @@ class Checks(CheckedRule):
             if KINDS_OF_WORDS.get(inner.text, free[0]) not in free:
                 yield word_taken(inner.text, inner)
 
-    def unbound(self) -> Complaints:
+    def unbound(self) -> Findings:
         """Report what is read where nothing has bound it.
 
         That is a name; `_`, which binds nothing; a call of what is neither a fact of this level, nor a scalar function,
@@ -187,11 +206,12 @@ class Checks(CheckedRule):
                     notes = [f"`{call.fn}` is a fact on level {levels}"] if levels else ()
                     hint = did_you_mean(call.fn, (*self.facts, *FUNCTIONS, *self.rules.facts))
                     hint = hint or f"`dplc rules facts --level {self.rule.level}` lists the facts of this level"
-                    yield Complaint(f"unknown fact or function `{call.fn}`", call, hint, notes)
+                    yield Finding(f"unknown fact or function `{call.fn}`", call, hint, notes)
             for name in names(one.node):
                 if name.text == "_":
-                    what = "`_` matches anything and binds nothing: there is no value to read"
-                    yield Complaint(what, name, GIVE_A_NAME)
+                    yield Finding(
+                        "`_` matches anything and binds nothing: there is no value to read", name, GIVE_A_NAME
+                    )
                 elif (
                     is_variable(name.text)
                     and name.text not in one.scope
@@ -202,23 +222,29 @@ class Checks(CheckedRule):
                     if len(self._unread) == 1:
                         hint = f"did you mean `{self._unread[0].text}`, which the pattern binds and nothing reads?"
                     hint = hint or "name it in the pattern, or define it by `let`"
-                    yield Complaint(f"unbound variable `{name.text}`", name, hint, notes)
+                    yield Finding(f"unbound variable `{name.text}`", name, hint, notes)
             for node in every(one.node, s.Substitution):
                 if not names_in(node.left):
-                    what = "a substitution replaces a variable, or a sum that is computed from variables"
-                    yield Complaint(what, node.left, "write `body[i := e]..`, or `body[i*F + r := e]..`")
+                    yield Finding(
+                        "a substitution replaces a variable, or a sum that is computed from variables",
+                        node.left,
+                        "write `body[i := e]..`, or `body[i*F + r := e]..`",
+                    )
 
-    def root_defined(self) -> Complaints:
+    def root_defined(self) -> Findings:
         """Check on torch and tensor that the template defines the value that the pattern ends with."""
         rule = self.rule
         made = {name for line in every(rule.rewrite, s.Assign) for name in _defined(line)}
         dropped = all(isinstance(node, s.PassStatement | s.DropStatement) for node in rule.rewrite)
         for root in targets(rule.match[-1])[:1] if self.dataflow else ():
             if isinstance(root, s.NameOf) and root.text not in made and not dropped:
-                what = f"the template does not define `{root.text}`, the root of the pattern"
-                yield Complaint(what, root, f"define it in the template: `{root.text} = ..`")
+                yield Finding(
+                    f"the template does not define `{root.text}`, the root of the pattern",
+                    root,
+                    f"define it in the template: `{root.text} = ..`",
+                )
 
-    def unreached(self) -> Complaints:
+    def unreached(self) -> Findings:
         """Report a line of a torch or tensor pattern that the root value is not computed from."""
         rule, ends = self.rule, _defined(self.rule.match[-1])
         pattern = rule.match if self.dataflow else ()
@@ -231,10 +257,12 @@ class Checks(CheckedRule):
             needed |= more
         lost = [name for name, line in lines.items() if needed.isdisjoint(_defined(line))]
         if lost:
-            notes = (f"a pattern on {rule.level} is its last value, and those that it is computed from",)
-            hint = f"leave {', '.join(f'`{name}`' for name in lost)} out, or write another rule"
-            what = f"`{''.join(ends[:1])}` is not computed from `{lost[0]}`"
-            yield Complaint(what, lines[lost[0]], hint, notes)
+            yield Finding(
+                f"`{''.join(ends[:1])}` is not computed from `{lost[0]}`",
+                lines[lost[0]],
+                f"leave {', '.join(f'`{name}`' for name in lost)} out, or write another rule",
+                (f"a pattern on {rule.level} is its last value, and those that it is computed from",),
+            )
 
     @functools.cached_property
     def _unread(self) -> list[s.NameOf]:
@@ -245,7 +273,7 @@ class Checks(CheckedRule):
         free |= {one.name for one in self.pattern if one.what == OTHER_FIELDS}
         return [name for name, _ in self.occurrences if times[name.text] == 1 and name.text not in free]
 
-    def unused(self) -> Complaints:
+    def unused(self) -> Findings:
         """Report a variable that the pattern binds once, a `let`, a `pick` or a parameter that nothing reads.
 
         A variable under another name in the template is reported there (`unbound`) alone.
@@ -255,26 +283,33 @@ class Checks(CheckedRule):
         for name in () if meant else self._unread:
             place = next(one for one in self.pattern if name in names(one.node))
             axis = place.what == "`name` of `Axis`" or place.want == AXIS
-            hint = "write it in the template: the axis is lost" if axis else "write `_` if any value will do"
-            yield Complaint(f"`{name.text}` is bound but never used", name, hint)
+            yield Finding(
+                f"`{name.text}` is bound but never used",
+                name,
+                "write it in the template: the axis is lost" if axis else "write `_` if any value will do",
+            )
         words = {s.Parameter: "parameter `", s.LetClause: "`let ", s.PickClause: "`pick "}
         for binder in self.binders:
             if binder.name not in (s.DECREASES, *self.used) and not (
                 isinstance(binder, s.Parameter) and binder.name in times
             ):
-                yield Complaint(f"{words[type(binder)]}{binder.name}` is never used", binder, "use it, or take it out")
+                yield Finding(f"{words[type(binder)]}{binder.name}` is never used", binder, "use it, or take it out")
 
-    def bound_twice(self) -> Complaints:
+    def bound_twice(self) -> Findings:
         """Report a parameter, `let` or `pick` under a name that is taken. A local rule may match its parameters."""
         allowed = self.given if self.local else ()
         taken = {name.text: name.span.line for name, _ in reversed(self.occurrences) if name.text not in allowed}
         for binder in self.binders:
             if binder.name in taken:
-                note = f"first in line {taken[binder.name]}"
-                yield Complaint(f"`{binder.name}` is bound twice", binder, "choose another name", (note,))
+                yield Finding(
+                    f"`{binder.name}` is bound twice",
+                    binder,
+                    "choose another name",
+                    (f"first in line {taken[binder.name]}",),
+                )
             taken[binder.name] = binder.span.line
 
-    def dropped_runs(self) -> Complaints:
+    def dropped_runs(self) -> Findings:
         """Report matched statements that the template does not emit: their stores and sums would be lost."""
         kept = set[str]()  # put back, dropped on purpose, or read field by field
         for node in walk(self.rule.rewrite):
@@ -296,18 +331,20 @@ class Checks(CheckedRule):
                     for item in items:
                         match item:
                             case s.AxisItem(name="_") | s.Run(base=s.NameOf(text="_")):
-                                what = "`_` takes an axis that the template cannot put back"
-                                yield Complaint(what, item, GIVE_A_NAME)
+                                yield Finding("`_` takes an axis that the template cannot put back", item, GIVE_A_NAME)
                     continue
                 case _:
                     continue
             if name == "_":
-                yield Complaint("`_..` takes statements that the template cannot put back", node, GIVE_A_NAME)
+                yield Finding("`_..` takes statements that the template cannot put back", node, GIVE_A_NAME)
             elif name not in kept:
-                what = f"the template drops `{name}{dots}`, with the accumulators and stores in it"
-                yield Complaint(what, node, f"write `drop {name}..` in the template if that is meant")
+                yield Finding(
+                    f"the template drops `{name}{dots}`, with the accumulators and stores in it",
+                    node,
+                    f"write `drop {name}..` in the template if that is meant",
+                )
 
-    def reset_fields(self) -> Complaints:
+    def reset_fields(self) -> Findings:
         """Check that a rewritten statement gives every field that the pattern left open: it would be reset."""
         matched = dict(_ops(self.rule.match))
         for key, made in _ops(self.rule.rewrite):
@@ -317,12 +354,14 @@ class Checks(CheckedRule):
                 said.update(getattr(cls, "sticky", ()))
                 lost = [f"`{field.name}`" for field in cls.fields if not field.required and field.name not in said]
                 if lost:
-                    what = f"the template resets {', '.join(lost)} of `{cls.__name__}`, which the pattern left open"
-                    hint = "name it in the pattern, or capture the statement and use `with`"
-                    yield Complaint(what, made, hint)
+                    yield Finding(
+                        f"the template resets {', '.join(lost)} of `{cls.__name__}`, which the pattern left open",
+                        made,
+                        "name it in the pattern, or capture the statement and use `with`",
+                    )
 
     # ---- the lines of values on torch and tensor
-    def reads_itself(self) -> Complaints:
+    def reads_itself(self) -> Findings:
         """Report a torch or tensor template that reads the value that it defines; facts about its shape are allowed.
 
         On torch, a tensor is read with brackets: they name its axes.
@@ -332,26 +371,35 @@ class Checks(CheckedRule):
         sliced = {id(node) for line in filter(s.says_slices, rule.rewrite) for node in walk(line)}
         for one in self.template:
             if one.name and one.want in (TERM, INDEX) and one.name in ends and id(one.node) not in sliced:
-                what = f"the template reads `{one.name}`, which it defines"
-                yield Complaint(what, one.node, "read values that the pattern binds")
+                yield Finding(
+                    f"the template reads `{one.name}`, which it defines", one.node, "read values that the pattern binds"
+                )
             elif rule.level == "torch" and one.what == VALUE and self.bound.get(one.name) == TERM:
-                what = f"a tensor is read with brackets: `{one.name}[..]`"
-                yield Complaint(what, one.node, f"write its axes: `{one.name}[is..]`")
+                yield Finding(
+                    f"a tensor is read with brackets: `{one.name}[..]`", one.node, f"write its axes: `{one.name}[is..]`"
+                )
 
-    def made_in_order(self) -> Complaints:
+    def made_in_order(self) -> Findings:
         """Check that a template of values defines each value before it reads it; on tensor its left sides are names."""
         lines = [line for line in self.rule.rewrite if isinstance(line, s.Assign) and self.dataflow]
         places = {name: n for n, line in enumerate(lines) for name in _defined(line)}
         for n, line in enumerate(lines):
             for name in names(line.value):
                 if n < places.get(name.text, -1) and name.text not in self.bound:
-                    note = f"line {lines[places[name.text]].span.line} makes it"
-                    yield Complaint(f"`{name.text}` is read before it is made", name, "write it above", (note,))
+                    yield Finding(
+                        f"`{name.text}` is read before it is made",
+                        name,
+                        "write it above",
+                        (f"line {lines[places[name.text]].span.line} makes it",),
+                    )
             if isinstance(line.target, s.Subscript) and self.rule.level == "tensor":
-                hint = "write the name alone: what it varies with follows from what it is made of"
-                yield Complaint("on tensor a template has no axes on the left", line.target, hint)
+                yield Finding(
+                    "on tensor a template has no axes on the left",
+                    line.target,
+                    "write the name alone: what it varies with follows from what it is made of",
+                )
 
-    def dangling_axes(self) -> Complaints:
+    def dangling_axes(self) -> Findings:
         """Report kk in `y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: neither an axis of y nor reduced."""
         free = self.axes.keys() - self.bound.keys() - self.lets.keys()
         made: dict[str, list[s.NameOf]] = {}
@@ -364,11 +412,13 @@ class Checks(CheckedRule):
                     if all(isinstance(item.base if isinstance(item, s.Run) else item, s.NameOf) for item in items):
                         result, there = "".join(_defined(line)[:1]), names_in(items)  # no fact makes some
                         for axis in {name.text: name for name in found if name.text not in there}.values():
-                            what = f"axis `{axis.text}` is neither in the bracket of `{result}` nor reduced"
-                            hint = f"write `{result}[.., {axis.text}]`, or reduce: `Reduce(add, {axis.text}, ..)`"
-                            yield Complaint(what, axis, hint)
+                            yield Finding(
+                                f"axis `{axis.text}` is neither in the bracket of `{result}` nor reduced",
+                                axis,
+                                f"write `{result}[.., {axis.text}]`, or reduce: `Reduce(add, {axis.text}, ..)`",
+                            )
 
-    def _open(self, node: Any, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
+    def _open(self, node: object, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
         """Yield the names of axes and others that a value reads, less the axes that it folds, and those in facts.
 
         made: the axes of the values that lines above define.
@@ -387,17 +437,20 @@ class Checks(CheckedRule):
                     yield from self._open(part, made)
 
     # ---- meaning: sorts of expressions, reasons, defaults against domains, attributes
-    def sort_clashes(self) -> Complaints:
+    def sort_clashes(self) -> Findings:
         """Report a value of one sort where another is required: in guards, domains, arguments of facts, and fields."""
         inference = Inference(self.facts, {})
-        for node, want, what, makes, _, scope in self.expressions:
+        for node, want, what, makes, scope in self.expressions:
             word = want.kind in _WORDS and getattr(node, "text", "") not in scope  # closed_names
             if not (isinstance(node, s.NameOf) and (makes or word)):
                 have = replace(inference, scope=scope).want(node, want, what)
                 if want.kind == "axis" and not self.dataflow and have.kind not in ("axis", "any", "value"):
                     axis = "i" if have.many else getattr(node, "text", "i")
-                    hint = f"write its name, its extent and its role ({', '.join(AXIS_ROLES)}): `{axis}:EXTENT=ROLE`"
-                    yield Complaint(f"{what} must be axes, and this is {have}", node, hint)
+                    yield Finding(
+                        f"{what} must be axes, and this is {have}",
+                        node,
+                        f"write its name, its extent and its role ({', '.join(AXIS_ROLES)}): `{axis}:EXTENT=ROLE`",
+                    )
         for node, want, what, *_ in self.pattern:
             if isinstance(node, s.Number | s.Text):
                 inference.want(node, want, what)
@@ -405,60 +458,75 @@ class Checks(CheckedRule):
                 inference.report(f"{what} is a name in a pattern", node, "write a name, and compare it in a `require`")
         yield from inference.complaints
 
-    def unique_reasons(self) -> Complaints:
+    def unique_reasons(self) -> Findings:
         """Check that no two guards of a rule share a reason: it is the key of a refusal."""
         first: dict[str, s.Guard] = {}
         for guard in self.rule.guards:
             if guard.reason in first:
-                what = f'two guards give the reason "{guard.reason}"'
-                notes = (f"the other is in line {first[guard.reason].span.line}",)
-                yield Complaint(what, guard, "say what is different", notes)
+                yield Finding(
+                    f'two guards give the reason "{guard.reason}"',
+                    guard,
+                    "say what is different",
+                    (f"the other is in line {first[guard.reason].span.line}",),
+                )
             elif not guard.reason.strip():
-                yield Complaint("a guard without a reason", guard, 'else "what is wrong when it fails"')
+                yield Finding("a guard without a reason", guard, 'else "what is wrong when it fails"')
             first.setdefault(guard.reason, guard)
 
-    def defaults_in_domains(self) -> Complaints:
+    def defaults_in_domains(self) -> Findings:
         """Check that the default of a parameter is in its domain, if both are constant."""
         rule = self.rule
         for parameter in rule.parameters:
             if parameter.default is not None:
                 default = constant(rule.level, parameter.default)
                 if default is not None and not admits(rule, parameter.name, default):
-                    what = f"the default {default} of `{parameter.name}` is not in its domain"
-                    notes = (f"the domain is {shown(rule, parameter.name)}",)
-                    yield Complaint(what, parameter.default, "choose one value of the domain", notes)
+                    yield Finding(
+                        f"the default {default} of `{parameter.name}` is not in its domain",
+                        parameter.default,
+                        "choose one value of the domain",
+                        (f"the domain is {shown(rule, parameter.name)}",),
+                    )
 
-    def alternatives(self) -> Complaints:
+    def alternatives(self) -> Findings:
         """Check that a `choose` has several alternatives, and that their costs differ."""
         for node in every(self.rule.match, s.Chosen):
-            yield Complaint("a pattern weighs nothing: `choose` is not for patterns", node, "write it in a `let`")
+            yield Finding("a pattern weighs nothing: `choose` is not for patterns", node, "write it in a `let`")
         for node in every(self.parts, s.Chosen):
-            costs, word = node.costs, "maximising" if node.most else "minimising"
+            costs = node.costs
             if costs.variable not in names_in(costs.element):
-                what = f"every alternative is alike: what `{word}` compares does not read `{costs.variable}`"
-                yield Complaint(what, costs.element, f"say what a value `{costs.variable}` costs")
+                yield Finding(
+                    f"every alternative is alike: what `{node.word}` compares does not read `{costs.variable}`",
+                    costs.element,
+                    f"say what a value `{costs.variable}` costs",
+                )
             match costs.domain:
                 case s.Group(items=()):
-                    yield Complaint("nothing to choose: there is no value", costs.domain, "write two values or more")
+                    yield Finding("nothing to choose: there is no value", costs.domain, "write two values or more")
                 case s.Group(items=(one,)) if not isinstance(one, s.Run):
-                    yield Complaint("nothing to choose: there is one value", costs.domain, "write the value itself")
+                    yield Finding("nothing to choose: there is one value", costs.domain, "write the value itself")
 
-    def attributes(self) -> Complaints:
+    def attributes(self) -> Findings:
         """Report attributes that contradict each other."""
         rule = self.rule
         for a, others in (("local", ("canonical", "repeat")), ("canonical", ("repeat", "approx", "off"))):
             for b in others:
                 if {a, b} <= rule.attributes:
-                    yield Complaint(f"@{a} and @{b} exclude each other", rule, "take one of them out")
+                    yield Finding(f"@{a} and @{b} exclude each other", rule, "take one of them out")
         if s.DECREASES in self.lets and "repeat" not in rule.attributes:
-            what = "`decreases` is for a @repeat rule: any other fires once"
-            yield Complaint(what, self.lets[s.DECREASES], "add `@repeat`, or take the clause out")
+            yield Finding(
+                "`decreases` is for a @repeat rule: any other fires once",
+                self.lets[s.DECREASES],
+                "add `@repeat`, or take the clause out",
+            )
         if "canonical" in rule.attributes and rule.parameters:
-            what = "a @canonical rule has no parameters: no setting reaches it"
-            yield Complaint(what, rule.parameters[0], "take out the attribute or the parameters")
+            yield Finding(
+                "a @canonical rule has no parameters: no setting reaches it",
+                rule.parameters[0],
+                "take out the attribute or the parameters",
+            )
 
     # ---- examples
-    def examples_enough(self) -> Complaints:
+    def examples_enough(self) -> Findings:
         """Check that a rule has an example that fires, and one refusal per `require`.
 
         Rules that share a group of guards share its refusals. The examples of its users reach a local rule.
@@ -467,37 +535,46 @@ class Checks(CheckedRule):
         if self.local:
             return
         if not any(isinstance(one.gives, tuple) for one in self.rules.examples_at(rule.span)):
-            hint = 'add `example "title"` .. `gives` ..'
-            yield Complaint("no example shows it fire", rule, hint, severity=WARNING)
-        for guard in rule.guards:
-            if guard.kind == "require" and not self.rules.shows_refusal(guard):
-                what = f'no example is refused because "{guard.reason}"'
-                yield Complaint(what, guard, f'add an example that `gives no "{guard.reason}"`', severity=WARNING)
+            yield Finding("no example shows it fire", rule, 'add `example "title"` .. `gives` ..', severity=WARNING)
+        for guard in rule.required:
+            if not self.rules.shows_refusal(guard):
+                yield Finding(
+                    f'no example is refused because "{guard.reason}"',
+                    guard,
+                    f'add an example that `gives no "{guard.reason}"`',
+                    severity=WARNING,
+                )
 
-    def refusals_known(self) -> Complaints:
+    def refusals_known(self) -> Findings:
         """Check that `gives no "text"` has the text of a reason of this rule, or of a pattern that does not match."""
         reasons = [guard.reason for guard in self.rule.guards]
         for example in self.rule.examples:
             text = example.gives
             known = isinstance(text, tuple) or any(text in reason for reason in reasons)
             if not known and not any(miss in text for miss in PATTERN_MISSES):
-                hint = did_you_mean(text, reasons) or "add a guard with this reason"
-                yield Complaint(f'no guard gives the reason "{text}"', example, hint)
+                yield Finding(
+                    f'no guard gives the reason "{text}"',
+                    example,
+                    did_you_mean(text, reasons) or "add a guard with this reason",
+                )
 
-    def example_parameters(self) -> Complaints:
+    def example_parameters(self) -> Findings:
         """Check that `example "title" (BK=16)` sets parameters of the rule, each once, to constant values."""
         known = [*self.given, *SETTINGS.get(self.rule.level, ("target",))]
         for example in self.rule.examples:
             seen = set[str]()
             for argument in example.arguments:
                 if argument.name not in known:
-                    what = f"the example sets `{argument.name}`, which is not a parameter of the rule"
-                    yield Complaint(what, argument, did_you_mean(argument.name, known))
+                    yield Finding(
+                        f"the example sets `{argument.name}`, which is not a parameter of the rule",
+                        argument,
+                        did_you_mean(argument.name, known),
+                    )
                 elif argument.name in seen:
-                    yield Complaint(f"the example sets `{argument.name}` twice", argument, "take one of them out")
+                    yield Finding(f"the example sets `{argument.name}` twice", argument, "take one of them out")
                 seen.add(argument.name)
 
-    def example_programs(self) -> Complaints:
+    def example_programs(self) -> Findings:
         """Check that the programs of examples are programs of their level; the result of a torch rule is on tensor."""
         level = self.rule.level if self.dataflow else None
         for example in self.rule.examples:
@@ -506,38 +583,22 @@ class Checks(CheckedRule):
                     continue
                 if self.dataflow and isinstance(block[0], s.PassStatement):
                     what = f'example "{example.title}" does not say yet what the rule gives'
-                    yield Complaint(what, block[0], "dplc rules test --accept FILE writes it")
+                    yield Finding(what, block[0], "dplc rules test --accept FILE writes it")
                     continue
                 try:
                     if any(isinstance(statement, s.Unit) for statement in block):
                         for unit in block:
                             read_unit(unit, at, None)
                     elif self.dataflow:
-                        raise DplcError("the program of an example on torch or tensor is a `graph`", block[0].span)
+                        raise DplcError("the program of an example on torch or tensor is a `graph`", block[0])
                     else:
                         read_block(block)
                 except DplcError as error:
                     what, place = f'example "{example.title}": {error.what}', error if error.span else example
-                    yield Complaint(what, place, error.hint or "write a program as `--ir` prints it", error.notes)
-
-    def grown_values(self) -> Complaints:
-        """Report a `let` that, with those it reads written out, uses what the pattern binds more than MOST times.
-
-        Each may read the preceding one twice: after forty, no memory holds the value.
-        """
-        uses: dict[str, int] = {}
-        for clause in self.rule.clauses:
-            if isinstance(clause, s.LetClause):
-                uses[clause.name] = sum(uses.get(name.text, 1) for name in every(clause.value, s.NameOf))
-                if uses[clause.name] > MOST:
-                    what = (
-                        f"`{clause.name}`, written out, is more than {MOST:,} values: every `let` before it doubles it"
-                    )
-                    yield Complaint(what, clause, "read a `let` once, or take fewer of them")
-                    return
+                    yield Finding(what, place, error.hint or "write a program as `--ir` prints it", error.notes)
 
     # ---- rules that cannot fire: an earlier rule has the same pattern and no guard, or the template is the pattern
-    def shadowed(self) -> Complaints:
+    def shadowed(self) -> Findings:
         """Report a rule with the pattern of an earlier rule that has no guard.
 
         The earlier rule is in the same pass. On torch and tensor, where every rule is tried at every value, the earlier
@@ -549,17 +610,26 @@ class Checks(CheckedRule):
         what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
         notes = (f"`{earlier.name}` is at {earlier.location}",)
         if earlier.file == rule.file:
-            yield Complaint(what, rule, "put the special rule first", notes)
+            yield Finding(what, rule, "put the special rule first", notes)
         else:
-            hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
-            yield Complaint(what, rule.match[-1], hint, notes, WARNING)
+            yield Finding(
+                what,
+                rule.match[-1],
+                f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline",
+                notes,
+                WARNING,
+            )
 
-    def changes_nothing(self) -> Complaints:
+    def changes_nothing(self) -> Findings:
         """Report a template that is the pattern: the rule fires nowhere."""
         rule = self.rule
         if plain(rule.match) == plain(rule.rewrite):
-            what = "the template is the pattern: the rule changes nothing, so it never fires"
-            yield Complaint(what, rule.rewrite[0], "change what stands behind `rewrite`", severity=WARNING)
+            yield Finding(
+                "the template is the pattern: the rule changes nothing, so it never fires",
+                rule.rewrite[0],
+                "change what stands behind `rewrite`",
+                severity=WARNING,
+            )
 
 
 def _arguments(n: int) -> str:
@@ -679,7 +749,7 @@ def _kind_of_fact(fact: s.FactOf) -> list[Finding]:
     scope = {"target": TARGET, **{p.name: sort_of(p.sort or "any") for p in fact.parameters}}
     inference = Inference(facts_of("tile"), scope)
     inference.want(fact.value, sort_of(fact.result), "what it gives")
-    return [Finding(one._replace(what=f"fact `{fact.name}`: {one.what}")) for one in inference.complaints]
+    return [one.of(f"fact `{fact.name}`") for one in inference.complaints]
 
 
 def _unread(rules: RuleSet, only: Collection[str]) -> Iterator[Finding]:
@@ -690,12 +760,12 @@ def _unread(rules: RuleSet, only: Collection[str]) -> Iterator[Finding]:
     read.update(word for file in rules.files for rule in file.rules for word in rule.words)
     for name, fact in rules.facts.items():
         if fact.span.source.name in only and name not in read:
-            yield Finding(Complaint(f"fact `{name}` is never asked", fact, "ask it in a rule, or take it out"))
+            yield Finding(f"fact `{name}` is never asked", fact, "ask it in a rule, or take it out")
     for name, number in rules.numbers.items():
         declared = number.declared
         if declared.span.source.name in only and number.overrides is None and name not in read:
             hint = did_you_mean(name, rules.numbers.keys() - {name}) or "name it in a rule, or take it out"
-            yield Finding(Complaint(f"number `{name}` is never read", declared, hint))
+            yield Finding(f"number `{name}` is never read", declared, hint)
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
@@ -713,32 +783,38 @@ def require(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding
 class Lints(CheckedRule):
     """Checks of `dplc rules lint` and editors, not of compiles: the rule is legal, and a part has no effect."""
 
-    def unused_local(self) -> Complaints:
+    def unused_local(self) -> Findings:
         """Report a @local rule that no rule uses."""
         rule = self.rule
         others = tuple(other.rewrite for other in self.rules.rules.values() if other is not rule)
         if self.local and rule.name not in (use.call.fn for use in every(others, s.UseRule)):
-            what = f"no rule says `with rule {rule.name}(..)`"
-            yield Complaint(what, rule, "use it, or take it out", severity=WARNING)
+            yield Finding(f"no rule says `with rule {rule.name}(..)`", rule, "use it, or take it out", severity=WARNING)
 
-    def endless_repeats(self) -> Complaints:
+    def endless_repeats(self) -> Findings:
         """Report a @repeat rule that does not say what every firing makes smaller."""
         if "repeat" in self.rule.attributes and s.DECREASES not in self.lets:
-            what = "nothing says that its firings end"
-            yield Complaint(
-                what, self.rule, "add `decreases N`: a number N that every firing makes smaller", (), WARNING
+            yield Finding(
+                "nothing says that its firings end",
+                self.rule,
+                "add `decreases N`: a number N that every firing makes smaller",
+                (),
+                WARNING,
             )
 
-    def idle_guards(self) -> Complaints:
+    def idle_guards(self) -> Findings:
         """Report a guard that has the same value for all programs."""
         for condition in (guard.condition for guard in self.rule.guards):
             value = constant(self.rule.level, condition)
             if value is not None:
                 holds = "always holds: no program violates it" if value else "never holds: the rule cannot fire"
-                hint = "leave it out" if value else "ask something of the program"
-                yield Complaint(f"`{expression(condition)}` {holds}", condition, hint, severity=WARNING)
+                yield Finding(
+                    f"`{expression(condition)}` {holds}",
+                    condition,
+                    "leave it out" if value else "ask something of the program",
+                    severity=WARNING,
+                )
 
-    def unknown_devices(self) -> Complaints:
+    def unknown_devices(self) -> Findings:
         """Report a text that is compared with `target.name` or `target.arch`, and that no device file has."""
         for node in every((self.rule.clauses, self.rule.parameters), s.Operation):
             for side, other in ((node.a, node.b), (node.b, node.a)) if node.op in ("==", "!=", "in", "not in") else ():
@@ -747,8 +823,12 @@ class Lints(CheckedRule):
                         known = sorted({getattr(load_device(name), field) for name in devices()})
                         for text in every(other, s.Text):
                             if text.value not in known:
-                                what = f'no device has the {field} "{text.value}": the comparison is never equal'
-                                yield Complaint(what, text, did_you_mean(text.value, known), severity=WARNING)
+                                yield Finding(
+                                    f'no device has the {field} "{text.value}": the comparison is never equal',
+                                    text,
+                                    did_you_mean(text.value, known),
+                                    severity=WARNING,
+                                )
 
 
 def lint_rule(rule: Rule, rules: RuleSet) -> list[Finding]:

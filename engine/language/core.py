@@ -47,7 +47,7 @@ class ValueTerm:
 class NumberTerm(ValueTerm):
     """A number, also `true`, `inf`, `nan` and negative ones."""
 
-    value: Any
+    value: int | float
 
 
 @syntax_node
@@ -203,14 +203,11 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
                 found[name] = term_of(value)
             case _:
                 raise DplcError(
-                    "a rule on tensor has statements `name = value`",
-                    statement.span,
-                    (),
-                    "name a value, as `y = exp(x)`",
+                    "a rule on tensor has statements `name = value`", statement, "name a value, as `y = exp(x)`"
                 )
         for function in terms(found[name], FunctionTerm):
             if function.known and not function.runs and len(function.operands) != FUNCTIONS[function.fn].arity:
-                raise DplcError(f"`{function.fn}` takes {FUNCTIONS[function.fn].arity} operands", function.span)
+                raise DplcError(f"`{function.fn}` takes {FUNCTIONS[function.fn].arity} operands", function)
     return found
 
 
@@ -243,8 +240,9 @@ def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
     if torch:
         return ComputedTerm(node)
     name = WRITTEN_OUT.get(node.op) if isinstance(node, s.Operation) else None
-    hint = None if name is None else f"values are computed by functions: `{name}(a, b)`"
-    raise DplcError("this is not a value", node.span, (), hint)
+    raise DplcError(
+        "this is not a value", node, None if name is None else f"values are computed by functions: `{name}(a, b)`"
+    )
 
 
 def bare(node: s.Syntax) -> s.Syntax:
@@ -254,7 +252,7 @@ def bare(node: s.Syntax) -> s.Syntax:
     return node
 
 
-def constant_of(node: s.Syntax) -> Any:
+def constant_of(node: s.Syntax) -> int | float | None:
     """Return the value of a numeric literal, else None."""
     if isinstance(node, s.Number):
         return node.value
@@ -271,35 +269,32 @@ def axis_of(item: s.Syntax, where: str = "") -> AxisTerm:
     if isinstance(item, s.NameOf):
         return AxisTerm(item, item.text, None)
     if not isinstance(item, s.AxisItem) or (item.role, item.dim, item.stride) != (None, None, None):
-        raise DplcError(f"{where}an axis is `k` or `k:8`", item.span, (), "leave out roles and strides")
+        raise DplcError(f"{where}an axis is `k` or `k:8`", item, "leave out roles and strides")
     extent = item.extent
     if isinstance(extent, s.NameOf):
         return AxisTerm(item, item.name, extent.text)
     if isinstance(extent, s.Number):
         return AxisTerm(item, item.name, int(extent.value))
     raise DplcError(
-        "an extent in a pattern is a number or a variable",
-        extent.span,
-        (),
-        "bind a variable, and compare it in a `require`",
+        "an extent in a pattern is a number or a variable", extent, "bind a variable, and compare it in a `require`"
     )
 
 
 def _run(node: s.Run) -> RunTerm:
     if isinstance(node.base, s.NameOf):
         return RunTerm(node, node.base.text)
-    raise DplcError("a run is a variable", node.base.span, (), "write `xs..`")
+    raise DplcError("a run is a variable", node.base, "write `xs..`")
 
 
 def _reading(node: s.Subscript, torch: bool) -> ValueTerm:
     if torch and not isinstance(node.base, s.NameOf):
-        raise DplcError("a tensor is read as `name[..]`", node.span, (), "define the value on a line of its own first")
+        raise DplcError("a tensor is read as `name[..]`", node, "define the value on a line of its own first")
     if torch or not any(isinstance(item, s.Run) for item in node.items):
         return ReadTerm(node, term_of(node.base, torch), node.items)
     match node.items:
         case (s.Run(base=s.NameOf(text=name)),):
             return MappedTerm(node, term_of(node.base), name)
-    raise DplcError("this form is not known here", node.span, (), "write `x[is..]` for a value read under an index map")
+    raise DplcError("this form is not known here", node, "write `x[is..]` for a value read under an index map")
 
 
 def _over(items: s.Nodes, torch: bool) -> tuple[AxisTerm | RunTerm, ...]:
@@ -311,25 +306,16 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     first, given = (items[0], items[-1]) if items else (node, node)
     if fn == "Reduce":
         if len(items) < 3 or not isinstance(first, s.NameOf):
-            raise DplcError(
-                "a reduction reads `Reduce(function, axis.., value)`", node.span, (), "write `Reduce(add, k, x)`"
-            )
+            raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node, "write `Reduce(add, k, x)`")
         if first.text in FUNCTIONS and FUNCTIONS[first.text].identity is None:
             raise cannot_reduce(first)
         return ReduceTerm(node, first.text, _over(items[1:-1], torch), term_of(given, torch))
     if fn == "Fold":
         part = first.text if isinstance(first, s.NameOf) else part_name(first)
         if part is not None and not isinstance(first, s.NameOf) and part not in PARTS:
-            raise DplcError(
-                f"there is no `{part}` to fold",
-                node.span,
-                (),
-                did_you_mean(part, PARTS),
-            )
+            raise DplcError(f"there is no `{part}` to fold", node, did_you_mean(part, PARTS))
         if part is None or not isinstance(given, s.Group) or len(items) < 3:
-            raise DplcError(
-                "this form is not known here", node.span, (), "write `Fold(monoid.part, axes.., (operands..))`"
-            )
+            raise DplcError("this form is not known here", node, "write `Fold(monoid.part, axes.., (operands..))`")
         over = _over(items[1:-1], torch)
         return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
     known = OPERATIONS if torch else ON_TENSOR
@@ -337,19 +323,14 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
         cls = _TERMS[fn]
         fields = cls.__slots__
         if len(items) != len(fields) or (fn == "Stacked" and not isinstance(bare(given), s.Subscript)):
-            raise DplcError("this form is not known here", node.span, (), f"write `{FORMS[fn]}`")
+            raise DplcError("this form is not known here", node, f"write `{FORMS[fn]}`")
         parts = (term_of(item, torch) if name in VALUES else item for name, item in zip(fields, items, strict=True))
         term: ValueTerm = cls(node, *parts)
         return term
     if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
         return ComputedTerm(node)
     if fn[:1].isupper():
-        raise DplcError(
-            f"no operation `{fn}` on tensor",
-            node.span,
-            (),
-            did_you_mean(fn, known),
-        )
+        raise DplcError(f"no operation `{fn}` on tensor", node, did_you_mean(fn, known))
     return FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
 
 
@@ -363,7 +344,7 @@ VALUES = ("x", "a", "b")
 T = TypeVar("T", bound=ValueTerm)
 
 
-def terms(value: Any, kind: type[T]) -> Iterator[T]:
+def terms(value: object, kind: type[T]) -> Iterator[T]:
     """Yield the terms of a class in some values, outermost first."""
     if isinstance(value, kind):
         yield value

@@ -21,11 +21,10 @@ from ...ir.names import unused
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import rebuilt, words_in
-from .evaluate import FACTS, MISTAKES, RESERVED, Expressions
+from .evaluate import FACTS, MISTAKES, RESERVED, Expressions, Value
 from .sorts import READABLE
 from .typed_slots import calls, is_variable, names, names_in, substituted
 
-Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
 
 
@@ -36,13 +35,15 @@ def refuse_override(kind: str, declared: Any, known: Mapping[str, Any], replaced
     """
     name, earlier = declared.name, known.get(declared.name)
     if earlier is None and declared.override:
-        what = f"`override {kind} {name}`, but there is no {kind} `{name}`"
         raise DplcError(
-            what, declared.span, (), did_you_mean(name, known) or "leave `override` out to declare a new one"
+            f"`override {kind} {name}`, but there is no {kind} `{name}`",
+            declared,
+            did_you_mean(name, known) or "leave `override` out to declare a new one",
         )
     if earlier is not None and not declared.override:
-        notes = (f"first at {line_of(earlier.span)}",)
-        raise DplcError(f"{kind} `{name}` is declared twice", declared.span, notes, replaced)
+        raise DplcError(
+            f"{kind} `{name}` is declared twice", declared, replaced, (f"first at {line_of(earlier.span)}",)
+        )
 
 
 def line_of(span: Span) -> str:
@@ -95,10 +96,13 @@ def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None
     name = declared.name
     refuse_override("number", declared, known, f"write `override number {name} = ..` to replace it")
     if not NAME.fullmatch(name) or name in RESERVED:
-        what = f"`{name}` is not a name of a number: two words or more in lower case, joined by `_`"
-        raise DplcError(what, declared.span, (), "variables of rules have short names; these say what they are for")
+        raise DplcError(
+            f"`{name}` is not a name of a number: two words or more in lower case, joined by `_`",
+            declared,
+            "variables of rules have short names; these say what they are for",
+        )
     if name not in known and not (declared.reason or "").strip():
-        raise DplcError(f"number `{name}` has no reason", declared.span, (), 'because "why it is what it is"')
+        raise DplcError(f"number `{name}` has no reason", declared, 'because "why it is what it is"')
 
 
 def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, PolicyNumber]:
@@ -109,7 +113,7 @@ def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, 
         if name not in found:
             number = declared[name]
             if name in above:
-                raise DplcError(f"number `{name}` is made of itself: {' -> '.join((*above, name))}", number.span)
+                raise DplcError(f"number `{name}` is made of itself: {' -> '.join((*above, name))}", number)
             read = {word: value_of(word, (*above, name)) for word in words_in(number.value) if word in declared}
             value = _value(number, read, declared)
             if number.override and name in before:
@@ -133,12 +137,19 @@ def _value(number: s.NumberOf, read: dict[str, Value], known: Mapping[str, s.Num
         said, span = (error.what, error.span) if isinstance(error, DplcError) else (error, None)
         unknown = re.search(r"unbound variable `(\w+)`", str(said))
         hint = did_you_mean(unknown[1], known) if unknown else None
-        hint = hint or "compute it from numbers that are declared and not 0"
-        raise DplcError(f"{what}not a constant: {said}", span or number.value.span, overriding, hint) from None
+        raise DplcError(
+            f"{what}not a constant: {said}",
+            span or number.value.span,
+            hint or "compute it from numbers that are declared and not 0",
+            overriding,
+        ) from None
     listed = value if isinstance(value, tuple) else (value,)
     if not listed or any(item.__class__ not in (int, float) for item in listed):
-        hint = "write a number, as `4`, or a list, as `[2, 4]`"
-        raise DplcError(f"{what}neither a number nor a list of numbers", number.value.span, (), hint)
+        raise DplcError(
+            f"{what}neither a number nor a list of numbers",
+            number.value,
+            "write a number, as `4`, or a list, as `[2, 4]`",
+        )
     return value
 
 
@@ -156,7 +167,7 @@ def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
     what = f"number `{number.name}` is {kind}, and {said} is {given}"
     note = f"it is {print_value(original.value)} at {original.location}"
     single = isinstance(original.value, tuple) and not isinstance(value, tuple)
-    raise DplcError(what, number.value.span, (note,), f"write {f'a list of one: `[{value}]`' if single else kind}")
+    raise DplcError(what, number.value, f"write {f'a list of one: `[{value}]`' if single else kind}", (note,))
 
 
 def kind_of(value: Value) -> str:
@@ -203,9 +214,12 @@ def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s
         name, earlier = fact.name, declared.get(fact.name)
         refuse_override("fact", fact, declared, f"choose another name; `override fact {name}(..)` replaces it")
         if earlier is not None and _sorts(fact) != _sorts(earlier):
-            note = f"it is `{signature(earlier)}`, at {line_of(earlier.span)}"
-            what = f"`override fact {name}` is `{signature(fact)}`: rules that ask it would not fit"
-            raise DplcError(what, fact.span, (note,), "give it the same parameters and the same result")
+            raise DplcError(
+                f"`override fact {name}` is `{signature(fact)}`: rules that ask it would not fit",
+                fact,
+                "give it the same parameters and the same result",
+                (f"it is `{signature(earlier)}`, at {line_of(earlier.span)}",),
+            )
         declared[name] = fact
     found: dict[str, s.FactOf] = {}
     for name, fact in declared.items():
@@ -239,40 +253,45 @@ def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: 
     if not NAME.fullmatch(name):
         raise DplcError(f"`{name}` is not a name of a fact: two words or more in lower case, joined by `_`", span)
     if any(known == name for _, known in FACTS):
-        raise DplcError(f"there is a fact `{name}` already", span, (), "choose another name")
+        raise DplcError(f"there is a fact `{name}` already", span, "choose another name")
     value = declared.value
     lets = value.lets if isinstance(value, s.LetExpression) else ()
     binders: tuple[s.Parameter | s.LetClause, ...] = (*declared.parameters, *lets)
     for binder in binders:
         if binder.name in bound:
-            raise DplcError(f"fact `{name}` binds `{binder.name}` twice", binder.span, (), "choose another name")
+            raise DplcError(f"fact `{name}` binds `{binder.name}` twice", binder, "choose another name")
         bound.append(binder.name)
     for sort, at in [*((p.sort or "any", p.span) for p in declared.parameters), (declared.result, span)]:
         if sort.strip("[]") not in READABLE:
-            notes = (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",)
-            raise DplcError(f"fact `{name}`: unknown sort `{sort}`", at, notes, did_you_mean(sort, READABLE))
+            raise DplcError(
+                f"fact `{name}`: unknown sort `{sort}`",
+                at,
+                did_you_mean(sort, READABLE),
+                (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",),
+            )
     for asked in calls(value):
         if asked.fn in late:
             who, hint = f"`{asked.fn}`, which stands below it", "put the one that is asked first"
             if asked.fn == name:
                 who, hint = "itself", "it has to be an expression of what it is given"
-            raise DplcError(f"fact `{name}` asks {who}", asked.span, (), hint)
+            raise DplcError(f"fact `{name}` asks {who}", asked, hint)
     known = {"target", *(parameter.name for parameter in declared.parameters), *literals}
     for read in names(value):
         if read.text in known or not is_variable(read.text):
             continue
         if read.text in bound:
-            what = f"fact `{name}` reads `{read.text}` before its `let`"
-            raise DplcError(what, read.span, (), "put it after the line that it reads")
+            raise DplcError(
+                f"fact `{name}` reads `{read.text}` before its `let`", read, "put it after the line that it reads"
+            )
         near = did_you_mean(read.text, [*bound, *facts, *literals])
-        raise DplcError(f"fact `{name}`: unbound variable `{read.text}`", read.span, (), near)
+        raise DplcError(f"fact `{name}`: unbound variable `{read.text}`", read, near)
     idle = next((let for let in lets if let.name not in names_in(value)), None)
     if idle:
-        raise DplcError(f"fact `{name}` never reads `{idle.name}`", idle.span, (), "take the line out")
+        raise DplcError(f"fact `{name}` never reads `{idle.name}`", idle, "take the line out")
     return replace(declared, value=expanded(value, facts, literals))
 
 
-def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
+def expanded(value: T, facts: Facts, literals: Literals) -> T:
     """Replace the names of numbers by their values and the calls of facts by their definitions.
 
     Returns the syntax itself if it names neither.
@@ -287,7 +306,8 @@ def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
                 return _answer(node, facts[name])
         return node
 
-    return written(value)
+    found: T = written(value)
+    return found
 
 
 _COMPUTED = frozenset(("int", "num", "bool", "record", "axis"))  # sorts whose values are computed before a call
@@ -302,7 +322,7 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
     if len(asked.items) != wanted:
         note = f"it is `{signature(fact)}`"
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
-        raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,), "give each parameter a value")
+        raise DplcError(f"fact `{fact.name}` takes {counted}", asked, "give each parameter a value", (note,))
     reads, taken = Counter(read.text for read in names(fact.value)), names_in(asked.items)
     given, lets = dict[str, s.Syntax](), list[s.LetClause]()
     for parameter, item in zip(fact.parameters, asked.items, strict=True):
@@ -311,7 +331,7 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
             lets.append(s.LetClause(item.span, unused(name, taken), item))
             item = s.NameOf(item.span, lets[-1].name)
         given[name] = item
-    value: s.Syntax = substituted(fact.value, given, words=False)
+    value = substituted(fact.value, given, words=False)
     if not lets:
         return replace(value, span=asked.span)
     if isinstance(value, s.LetExpression):

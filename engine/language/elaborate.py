@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.monoid_texts import NAMES
@@ -24,12 +23,13 @@ from ...ir.text.parse import parse
 from ...ir.text.syntax import children, walk, words_in
 from .sorts import KINDS_OF_WORDS, word_taken
 from .splits import Splits, steps
-from .typed_slots import names, substituted
+from .typed_slots import every, names, substituted
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
 
 
+T = TypeVar("T")
 Block = Callable[[s.Nodes], Iterable[s.Syntax]]
 
 
@@ -47,13 +47,12 @@ def refuse_words(declared: s.Syntax) -> None:
 
     Examples are programs with names of their own.
     """
-    head = f"rule `{declared.name}`: " if isinstance(declared, s.Rule) else ""
     giving = declared if isinstance(declared, s.FactOf | Declared) else ()
     for node in walk((declared.parameters, declared.clauses) if isinstance(declared, s.Rule) else giving):
         for name, span in _given(node):
             if name in KINDS_OF_WORDS:
-                problem = word_taken(name, node)
-                raise DplcError(head + problem.what, span, problem.notes, problem.hint)
+                taken = word_taken(name, span)
+                raise taken.of(f"rule `{declared.name}`") if isinstance(declared, s.Rule) else taken
 
 
 def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:
@@ -127,14 +126,16 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     """
     at, name, lanes = node.span, node.monoid, node.lanes
     if name not in NAMES:
-        raise DplcError(f"unknown monoid `{name}`", at, (), did_you_mean(name, NAMES))
+        raise DplcError(f"unknown monoid `{name}`", at, did_you_mean(name, NAMES))
     if name != "online":
-        notes = ("such is `online`: its sum is scaled when the leading part changes",)
         raise DplcError(
-            f"`{name}` is not a sum relative to a leading part", at, notes, "write `online`, or leave `scaling` out"
+            f"`{name}` is not a sum relative to a leading part",
+            at,
+            "write `online`, or leave `scaling` out",
+            ("such is `online`: its sum is scaled when the leading part changes",),
         )
     if len(node.parts) != 2:
-        raise DplcError(f"`online` has 2 parts, m, s; this names {len(node.parts)}", at, (), "name both: `into (m, s)`")
+        raise DplcError(f"`online` has 2 parts, m, s; this names {len(node.parts)}", at, "name both: `into (m, s)`")
     scaled = {f"o{n}": other for n, other in enumerate(node.scaled)}
     given = {"m": node.parts[0], "s": node.parts[1], "x": node.value, **scaled}
     lines = [line for line in CHUNK.splitlines() if lanes is not None or "lanes" not in line]
@@ -155,16 +156,21 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     if lanes is None:
         given |= {"c": node.value, "total": given["p"]}
     (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""])))
-    return substituted(located(read.body, lambda span: at), given, words=False)  # type: ignore[attr-defined, no-any-return]
+    return substituted(located(read.body, lambda span: at), given, words=False)  # type: ignore[attr-defined]
 
 
-def located(value: Any, place: Callable[[Span], Span]) -> Any:
+def located(value: T, place: Callable[[Span], Span]) -> T:
     """Return syntax with the span of each part changed."""
-    if value.__class__ is tuple:
-        return tuple([located(item, place) for item in value])
-    if not isinstance(value, s.Syntax):
-        return value
-    return value.__class__(place(value.span), *[located(part, place) for part in children(value)])
+
+    def moved(value: Any) -> Any:
+        if value.__class__ is tuple:
+            return tuple([moved(item) for item in value])
+        if not isinstance(value, s.Syntax):
+            return value
+        return value.__class__(place(value.span), *[moved(part) for part in children(value)])
+
+    found: T = moved(value)
+    return found
 
 
 # Declarations with parameters that rules of one file share.
@@ -183,20 +189,19 @@ class Shared:
     """The forms and the groups of guards of one file. A form may hold those above it. unused: by no rule so far."""
 
     def __init__(self, declared: Iterable[Declared]):
-        self.known: dict[tuple[str, str], Any] = {}
+        self.known: dict[tuple[str, str], Declared] = {}
         self.unused: dict[tuple[str, str], s.Syntax] = {}
         for one in declared:
             key = word, _ = _WORDS[type(one)], one.name
             if key in self.known:
                 first = f"first in line {self.known[key].span.line}"
-                raise DplcError(f"`{word} {one.name}` is declared twice", one.span, (first,), "choose another name")
+                raise DplcError(f"`{word} {one.name}` is declared twice", one, "choose another name", (first,))
             said = [item.text for item in one.parameters if isinstance(item, s.NameOf)]
             for item in one.parameters:
                 if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
                     raise DplcError(
                         f"the parameters of `{word}` are names, each once",
-                        item.span,
-                        (),
+                        item,
                         "choose a name that no other parameter has",
                     )
             one = replace(one, body=self.written_out(one.body))
@@ -217,15 +222,21 @@ class Shared:
         """Return the body of the declaration that a call names, with its arguments."""
         found = self.known.get((word, call.fn))
         if found is None:
-            hint = did_you_mean(call.fn, [name for of, name in self.known if of == word])
-            raise DplcError(f"this file declares no `{word} {call.fn}`", call.span, (), hint)
+            raise DplcError(
+                f"this file declares no `{word} {call.fn}`",
+                call,
+                did_you_mean(call.fn, [name for of, name in self.known if of == word]),
+            )
         wanted = [name.text for name in names(found.parameters)]
         if len(call.items) != len(wanted):
             counted = f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}"
-            what = f"`{word} {found.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}"
-            raise DplcError(what, call.span, (), "give each parameter a value")
+            raise DplcError(
+                f"`{word} {found.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}",
+                call,
+                "give each parameter a value",
+            )
         self.unused.pop((word, call.fn), None)
-        return substituted(found.body, dict(zip(wanted, call.items, strict=True)))  # type: ignore[no-any-return]
+        return substituted(found.body, dict(zip(wanted, call.items, strict=True)))
 
 
 def _check_shared(declared: Declared) -> None:
@@ -238,26 +249,30 @@ def _check_shared(declared: Declared) -> None:
         unread = f"no guard of `{declared.name}` reads"
     for item in names(declared.parameters):
         if item.text not in read:
-            raise DplcError(f"{unread} `{item.text}`", item.span, (), "use it, or take it out")
+            raise DplcError(f"{unread} `{item.text}`", item, "use it, or take it out")
 
 
 # `let row = ri*TM + i` in a template: the value is substituted in the statements that follow it in its block.
 
 
 BINDERS = (s.Parameter, s.LetClause, s.PickClause)
-MOST = 1 << 12  # nodes of a `let` with those it reads written out
+MOST = 1 << 11  # uses of names in a `let` with those it reads written out; our own rules have 40
 
 
-def _occurrences(node: Any) -> Iterator[s.Syntax]:
-    """Yield the syntax nodes in a node or a tuple, a shared node as often as it occurs."""
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, s.Syntax):
-            yield node
-            node = children(node)
-        if isinstance(node, tuple):
-            stack += node
+def refuse_doubling(rule: s.Rule) -> None:
+    """Raise DplcError for a `let` that, with those above it written out, uses names MOST times or more.
+
+    Each may read the preceding one twice: after forty, no memory holds the value.
+    """
+    uses: dict[str, int] = {}
+    for let in every(rule.clauses, s.LetClause | eq.LetStatement):
+        uses[let.name] = sum(uses.get(name.text, 1) for name in every(let.value, s.NameOf))
+        if uses[let.name] >= MOST:
+            raise DplcError(
+                f"rule `{rule.name}`: `{let.name}`, written out, is too long: every `let` before it doubles it",
+                let,
+                "read a `let` once, or take fewer of them",
+            )
 
 
 def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
@@ -280,18 +295,16 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
             if node.name in taken:
                 raise DplcError(
                     f"`{node.name}` is bound twice",
-                    node.span,
-                    (f"first in line {taken[node.name].line}",),
+                    node,
                     "choose another name",
+                    (f"first in line {taken[node.name].line}",),
                 )
             taken[node.name] = node.span
-            if sum(1 for _ in islice(_occurrences(node.value), MOST + 1)) > MOST:
-                what = f"`{node.name}`, written out, is too long: every `let` before it doubles it"
-                raise DplcError(what, node.span, (), "read a `let` once, or take fewer of them")
             behind = substituted(statements, {node.name: node.value}, words=False)
             if behind is statements:
-                hint = "it holds for the statements behind it in its block"
-                raise DplcError(f"`let {node.name}` is never used", node.span, (), hint)
+                raise DplcError(
+                    f"`let {node.name}` is never used", node, "it holds for the statements behind it in its block"
+                )
             statements = behind
 
     return tuple(block(taken, body))
@@ -305,13 +318,13 @@ def elaborated(declarations: s.Nodes) -> s.Nodes:
     """Return the declarations of a file with their rules written out. Raises DplcError at the first mistake."""
     for one in declarations:
         refuse_words(one)
+        if isinstance(one, s.Rule):
+            refuse_doubling(one)
     shared = Shared(one for one in declarations if isinstance(one, Declared))
     kept = (one for one in declarations if not isinstance(one, Declared))
     found = tuple(_written_out(one, shared) if isinstance(one, s.Rule) else one for one in kept)
     for (word, name), declared in shared.unused.items():
-        raise DplcError(
-            f"no rule of this file has `{word} {name}(..)`", declared.span, (), "use it in a rule, or take it out"
-        )
+        raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared, "use it in a rule, or take it out")
     return found
 
 
@@ -321,7 +334,7 @@ def in_rule(name: str) -> Iterator[None]:
     try:
         yield
     except DplcError as error:
-        raise type(error)(f"rule `{name}`: {error.what}", error.span, error.notes, error.hint) from None
+        raise type(error)(f"rule `{name}`: {error.what}", error, error.hint, error.notes) from None
 
 
 _PATTERNS_HAVE_NO: dict[type, str] = {
@@ -339,14 +352,16 @@ def _written_out(rule: s.Rule, shared: Shared) -> s.Rule:
         written = shared.written_out(rule.clauses)
         for clause in written:
             if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
-                what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
-                raise DplcError(what, clause.span, (), "write it on those levels, or take the clause out")
+                raise DplcError(
+                    f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}",
+                    clause,
+                    "write it on those levels, or take the clause out",
+                )
             for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
                 if type(node) in _PATTERNS_HAVE_NO:
                     raise DplcError(
                         _PATTERNS_HAVE_NO[type(node)].format(node),
-                        node.span,
-                        (),
+                        node,
                         "write the statement as `dplc compile --ir tile` prints it",
                     )
         words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}

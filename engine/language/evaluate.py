@@ -23,10 +23,11 @@ from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.text.read_statements import CLOSED
 
-Environment = dict[str, Any]
-Query = Callable[..., Any]
+Value = Any  # of the rule language: a number, a text, a list, a node of an IR, a record of a fact
+Environment = dict[str, Value]
+Query = Callable[..., Value]
 Decorator = Callable[[Query], Query]
-Closure = Callable[[Environment], Any]
+Closure = Callable[[Environment], Value]
 SITE = "@site"
 
 # What Python raises for arithmetic, or a question, that has no answer for these values.
@@ -37,7 +38,7 @@ class NotComputed(DplcError, ValueError):
     """Clause without a value here, with its span. A domain or a default without a value is a refusal, not an error."""
 
 
-def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
+def mistaken(node: s.Syntax, error: Exception, given: Value = ()) -> Exception:
     """Return the error of a fact or an operator that has no value here, with its span.
 
     given: the arguments. A fact that supports only numbers is undecided for symbolic dimensions.
@@ -47,7 +48,7 @@ def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
     if isinstance(error, TypeError | AttributeError | ValueError) and has_sizes(given):
         return Undecided(f"{getattr(node, 'fn', 'this')} of a size")
     why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
-    return NotComputed(f"this cannot be evaluated: {why}", node.span)
+    return NotComputed(f"this cannot be evaluated: {why}", node)
 
 
 # The registry of facts: pure, typed queries of rules about a program.
@@ -112,19 +113,18 @@ def fact(signature: str | None, levels: str = EVERYWHERE) -> Decorator:
 
 
 # What the annotations of a fact say of sorts; a class that is not here is a record.
-Value = Any
-Expression = Any
-AxisList = Any
-ExpressionList = Any
-StatementList = Any
-NameList = Any
-NumberList = Any
-ValueList = Any
-AxisIndex = Any
-Dtype = Any
-Number = Any
-Tensor = Any
-Tensors = Any
+Expression = Value
+AxisList = Value
+ExpressionList = Value
+StatementList = Value
+NameList = Value
+NumberList = Value
+ValueList = Value
+AxisIndex = Value
+Dtype = Value
+Number = Value
+Tensor = Value
+Tensors = Value
 SORT_OF = {
     "Any": "any", "AxisIndex": "axis", "AxisList": "[axis]", "Axis": "axis", "Block": "run", "Dtype": "dtype",
     "Expression": "expr", "ExpressionList": "[expr]", "Load": "stmt", "NameList": "[name]", "Node": "stmt",
@@ -168,7 +168,7 @@ def facts_of(level: str) -> dict[str, Fact]:
 # expression.
 
 
-CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
+CONSTANTS: dict[str, Value] = {"none": None, "true": True, "false": False, "inf": float("inf")}
 RESERVED = frozenset[str]().union(*CLOSED.values(), schemas.DTYPES)
 
 
@@ -184,9 +184,9 @@ _SIZED = frozenset((e.Size, e.Sum, e.Binary))
 
 def _once_for_a_target(closure: Closure) -> Closure:
     """Return a closure that computes its value again only for another target than the last."""
-    last: tuple[Any, Any] = (_ABSENT, None)
+    last: tuple[object, Value] = (_ABSENT, None)
 
-    def known(env: Environment) -> Any:
+    def known(env: Environment) -> Value:
         nonlocal last
         target, now = env.get("target"), last
         if now[0] is not target:
@@ -217,7 +217,7 @@ class Expressions:
             return self._made[id(node)][1]
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise DplcError("this is not an expression", node.span)
+            raise DplcError("this is not an expression", node)
         made: Closure = method(node)
         closure = _once_for_a_target(made) if isinstance(node, _COMPUTED) and self._is_of_target(node) else made
         if not self.variables:
@@ -258,13 +258,13 @@ class Expressions:
             return lambda env: value
         symbol = e.Var(name) if name in RESERVED else None
 
-        def look(env: Environment) -> Any:
+        def look(env: Environment) -> Value:
             try:
                 return env[name]
             except KeyError:
                 if symbol is not None:
                     return symbol
-                raise DplcError(f"unbound variable `{name}`", node.span, (), did_you_mean(name, env)) from None
+                raise DplcError(f"unbound variable `{name}`", node, did_you_mean(name, env)) from None
 
         return look
 
@@ -289,18 +289,18 @@ class Expressions:
         combine = e.OPERATORS[op]
         whole = _OF_WHOLE_NUMBERS.get(op, combine)
 
-        def calculate(env: Environment) -> Any:
+        def calculate(env: Environment) -> Value:
             left, right = a(env), b(env)
             if op == "+" and left.__class__ is tuple and right.__class__ is tuple:
                 if len(left) + len(right) > LONGEST:
-                    raise DplcError(f"this list is too long: more than {LONGEST}", node.span)
+                    raise DplcError(f"this list is too long: more than {LONGEST}", node)
                 return left + right
             try:
                 found = (whole if left.__class__ is int and right.__class__ is int else combine)(left, right)
             except MISTAKES as error:
                 raise mistaken(node, error) from error
             if found.__class__ is int and not -LARGEST < found < LARGEST:
-                raise DplcError("this number is too large: more than 127 bits", node.span)
+                raise DplcError("this number is too large: more than 127 bits", node)
             return found
 
         return calculate
@@ -308,14 +308,14 @@ class Expressions:
     def _equality(self, node: s.Operation, a: Closure, b: Closure) -> Closure:
         op, same, symbolic = node.op, node.op == "==", self.symbolic
 
-        def equal(env: Environment) -> Any:
+        def equal(env: Environment) -> Value:
             left, right = a(env), b(env)
             if left == right:
                 return same
             if left.__class__ is str or right.__class__ is str:
                 other, name = (left, node.a) if right.__class__ is str else (right, node.b)
                 if isinstance(other, Node):
-                    raise NotComputed("a name is compared with a text: never equal", name.span)
+                    raise NotComputed("a name is compared with a text: never equal", name)
             if symbolic:  # roles and transports are some of a few names, and no numbers that a program computes
                 closed = any(x.__class__ is e.Var and x.name in _ROLES_AND_TRANSPORTS for x in (left, right))
                 if not closed and (isinstance(left, Node) or isinstance(right, Node)):
@@ -333,7 +333,7 @@ class Expressions:
     def _comparison(self, op: str, a: Closure, b: Closure) -> Closure:
         symbolic, whole = self.symbolic, e.COMPARISONS[op]
 
-        def compare(env: Environment) -> Any:
+        def compare(env: Environment) -> Value:
             left, right = a(env), b(env)
             if left.__class__ is int and right.__class__ is int:
                 return whole(left, right)
@@ -363,7 +363,7 @@ class Expressions:
         value = self.compile(node.value)
         del self.variables[outside:]
 
-        def calculate(env: Environment) -> Any:
+        def calculate(env: Environment) -> Value:
             inner = dict(env)
             for name, closure in lets:
                 inner[name] = closure(inner)
@@ -386,7 +386,7 @@ class Expressions:
         condition = self.compile(node.condition) if node.condition is not None else None
         self.variables.pop()
 
-        def collect(env: Environment) -> Any:
+        def collect(env: Environment) -> Value:
             inner = dict(env)
             out = []
             for inner[variable] in domain(env):
@@ -405,7 +405,7 @@ class Expressions:
     def _chosen(self, node: s.Chosen) -> Closure:
         weigh, best = self.weighing(node), max if node.most else min
 
-        def choose(env: Environment) -> Any:
+        def choose(env: Environment) -> Value:
             found = weigh(env)
             return best(found, key=operator.itemgetter(1))[0] if found else 0
 
@@ -416,15 +416,16 @@ class Expressions:
         pair = s.Group(node.span, "(", (s.NameOf(node.span, node.costs.variable), node.costs.element))
         pairs = self.compile(replace(node.costs, element=pair))
 
-        def weigh(env: Environment) -> Any:
+        def weigh(env: Environment) -> Value:
             found = []
             for value, cost in pairs(env):
                 listed = cost.__class__ is tuple
                 each = tuple(map(hinted, cost if listed else (cost,)))
                 weight = each if listed else each[0]
                 if not all(isinstance(n, int | float) for n in each):
-                    what = f"a cost is a number, or a list of them; here it is {print_value(weight)}"
-                    raise NotComputed(what, node.costs.element.span)
+                    raise NotComputed(
+                        f"a cost is a number, or a list of them; here it is {print_value(weight)}", node.costs.element
+                    )
                 found.append((value, weight))
             return tuple(found)
 
@@ -433,12 +434,12 @@ class Expressions:
     def _between(self, node: s.Between) -> Closure:
         a, b = self.compile(node.a), self.compile(node.b)
 
-        def numbers(env: Environment) -> Any:
+        def numbers(env: Environment) -> Value:
             start, stop = a(env), b(env)
             if not e.is_int(start) or not e.is_int(stop):
-                raise DplcError(f"a range is between whole numbers, not {start} and {stop}", node.span)
+                raise DplcError(f"a range is between whole numbers, not {start} and {stop}", node)
             if stop - start > LONGEST:
-                raise DplcError(f"a range of {stop - start} numbers; {LONGEST} are possible", node.span)
+                raise DplcError(f"a range of {stop - start} numbers; {LONGEST} are possible", node)
             return tuple(range(start, stop))
 
         return numbers
@@ -449,16 +450,14 @@ class Expressions:
     def _member(self, node: s.Member) -> Closure:
         base, field = self.compile(node.base), node.field
         if field.startswith("_"):  # fields of records only: nothing that leads into Python
-            raise DplcError(f"there is no field `{field}`", node.span)
+            raise DplcError(f"there is no field `{field}`", node)
 
-        def get(env: Environment) -> Any:
+        def get(env: Environment) -> Value:
             owner = base(env)
             value = getattr(owner, field, _ABSENT)
             if value is _ABSENT:
                 options = [f.name for f in getattr(type(owner), "fields", ())]
-                raise DplcError(
-                    f"`{type(owner).__name__}` has no field `{field}`", node.span, (), did_you_mean(field, options)
-                )
+                raise DplcError(f"`{type(owner).__name__}` has no field `{field}`", node, did_you_mean(field, options))
             return e.Var(value) if value.__class__ is str and owner.__class__ is not Target else value
 
         return get
@@ -471,7 +470,7 @@ class Expressions:
         one = len(node.items) == 1 and not isinstance(node.items[0], s.Run)  # most facts: no tuple is built for them
         arguments = self.compile(node.items[0]) if one else self.compile_all(node.items)
 
-        def question(env: Environment) -> Any:
+        def question(env: Environment) -> Value:
             given = arguments(env)
             try:
                 if one:
@@ -486,12 +485,10 @@ class Expressions:
         """Compile a call that is not a fact: a scalar function (or a variable bound to one) of expressions."""
         arguments, name = self.compile_all(node.items), node.fn
 
-        def call(env: Environment) -> Any:
+        def call(env: Environment) -> Value:
             fn = env[name].name if name in env else name
             if fn not in FUNCTIONS:
-                raise DplcError(
-                    f"unknown fact or function `{fn}`", node.span, (), did_you_mean(fn, (*self.facts, *FUNCTIONS))
-                )
+                raise DplcError(f"unknown fact or function `{fn}`", node, did_you_mean(fn, (*self.facts, *FUNCTIONS)))
             return e.Call(fn, arguments(env))
 
         return call
@@ -499,10 +496,10 @@ class Expressions:
     def _subscript(self, node: s.Subscript) -> Closure:
         """Compile `xs[n]`: an element of a list."""
         if len(node.items) != 1:
-            raise DplcError("one index expected", node.span)
+            raise DplcError("one index expected", node)
         base, index = self.compile(node.base), self.compile(node.items[0])
 
-        def element(env: Environment) -> Any:
+        def element(env: Environment) -> Value:
             found, place = base(env), index(env)
             try:
                 return found[place]
@@ -512,10 +509,10 @@ class Expressions:
         return element
 
 
-def _connective(a: Closure, b: Closure, combine: Callable[[Any, Any], Any], decisive: bool) -> Closure:
+def _connective(a: Closure, b: Closure, combine: Callable[[Value, Value], Value], decisive: bool) -> Closure:
     """Return the closure of `and` or `or`. decisive: the truth of the left side that decides."""
 
-    def connected(env: Environment) -> Any:
+    def connected(env: Environment) -> Value:
         left = a(env)
         if left.__class__ is not bool and isinstance(left, Node):
             return combine(left, b(env))

@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
 from .definitions import line_of
-from .evaluate import Expressions
+from .evaluate import Expressions, Value
 from .rule import Rule, RuleSet, admits, pass_name, shown, wrong_kind
 from .typed_slots import calls
 
@@ -48,7 +47,7 @@ class PassStep:
 
     name: str  # the pass: the stem of a file without its number, or the name of one rule
     rules: tuple[Rule, ...]
-    parameters: dict[str, Any]
+    parameters: dict[str, Value]
     label: str  # the name it runs under: the alias, or `name`
     span: Span
     group: str | None = None
@@ -104,8 +103,7 @@ def _lines(rules: RuleSet) -> _Lines:
     for layer, file in enumerate(rules.files):
         for declared in file.pipelines:
             if declared.name not in PIPELINES:
-                what = f"unknown pipeline `{declared.name}`"
-                raise DplcError(what, declared.span, (), did_you_mean(declared.name, PIPELINES))
+                raise DplcError(f"unknown pipeline `{declared.name}`", declared, did_you_mean(declared.name, PIPELINES))
             found = lines[declared.name]
             laid_over = any(step.layer != layer for step in found.values())
             lay_over = partial(_lay_over, found, rules, declared.name, layer, laid_over)
@@ -147,9 +145,11 @@ def _lay_over(
     if earlier is not None:
         if earlier.layer == layer:
             raise DplcError(
-                f"pass `{label}` stands twice in pipeline `{pipeline}`", written.span,
-                (f"first at {earlier.location}",), f"give one of them another name: `pass {name} as NAME`",
-            )  # fmt: skip
+                f"pass `{label}` stands twice in pipeline `{pipeline}`",
+                written,
+                f"give one of them another name: `pass {name} as NAME`",
+                (f"first at {earlier.location}",),
+            )
         group = earlier.group
         if places:
             del found[label]
@@ -166,7 +166,7 @@ def _numberless(name: str, span: Span, rules: RuleSet) -> str:
     plain = pass_name(name)
     known = rules.numbered.get(plain, name)
     if name not in (known, plain):
-        raise DplcError(f"`{name}`: another number is that of `{plain}`", span, (), f"write `{known}`")
+        raise DplcError(f"`{name}`: another number is that of `{plain}`", span, f"write `{known}`")
     return plain
 
 
@@ -176,38 +176,46 @@ def _members(name: str, rules: RuleSet, pipeline: str, at: Span) -> tuple[Rule, 
     alone = (rule,) if rule is not None and not rule.attributes & {"local", "canonical"} else ()
     members = rules.passes.get(name, alone)
     if not members:
-        what = f"pipeline `{pipeline}`: there is no pass or rule `{name}`"
-        hint = did_you_mean(name, (*rules.passes, *rules.rules)) or LIST
-        raise DplcError(what, at, (), hint)
+        raise DplcError(
+            f"pipeline `{pipeline}`: there is no pass or rule `{name}`",
+            at,
+            did_you_mean(name, (*rules.passes, *rules.rules)) or LIST,
+        )
     for rule in members:
         if rule.level not in PIPELINES[pipeline]:
             levels = " and ".join(PIPELINES[pipeline])
             what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
             fitting = [name for name, known in PIPELINES.items() if rule.level in known]
-            hint = f"write it below `pipeline {' or '.join(fitting)}`"
-            raise DplcError(what, at, (f"the rule is at {rule.location}",), hint)
+            raise DplcError(
+                what, at, f"write it below `pipeline {' or '.join(fitting)}`", (f"the rule is at {rule.location}",)
+            )
     return members
 
 
-def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
+def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Value:
     """Return the value of a parameter. Raises DplcError unless a rule of the pass can have it."""
     name, first = written.name, members[0]
     having = [rule for rule in members if any(parameter.name == name for parameter in rule.parameters)]
     if not having:
         known = {parameter.name for rule in members for parameter in rule.parameters}
-        what = f"`{first.name}` has no parameter `{name}`"
-        raise DplcError(what, written.span, (), did_you_mean(name, known) or "take it out")
+        raise DplcError(
+            f"`{first.name}` has no parameter `{name}`", written, did_you_mean(name, known) or "take it out"
+        )
     at = written.value.span
     try:
         value = Expressions(first.level).compile(written.value)({})
     except Exception:
-        raise DplcError(f"the value of `{name}` is not a constant", at, (), "write a number of its domain") from None
+        raise DplcError(f"the value of `{name}` is not a constant", at, "write a number of its domain") from None
     for rule in having:
         if wrong := wrong_kind(rule, name, value):
-            raise DplcError(wrong[0], at, (), wrong[1])
+            raise DplcError(wrong[0], at, wrong[1])
     if not any(admits(rule, name, value) for rule in having):
-        what = f"{value} is not in the domain of `{name}`: no rule of `{first.name}` would ever fire"
-        raise DplcError(what, at, (f"the domain is {shown(having[0], name)}",), "choose one value of the domain")
+        raise DplcError(
+            f"{value} is not in the domain of `{name}`: no rule of `{first.name}` would ever fire",
+            at,
+            "choose one value of the domain",
+            (f"the domain is {shown(having[0], name)}",),
+        )
     return value
 
 
@@ -265,8 +273,12 @@ def _bounds(line: PassStep, order: list[PassStep], later: dict[str, set[str]]) -
     if low > high:
         early, late = order[high], order[low - 1]
         wish = f"pass `{line.label}` cannot run after `{late.label}` and before `{early.label}`"
-        notes = [f"`{other.label}` is at {other.span.location}" for other in (early, late)]
-        raise DplcError(f"{wish}: `{early.label}` runs first", line.span, notes, "take one of the two constraints out")
+        raise DplcError(
+            f"{wish}: `{early.label}` runs first",
+            line,
+            "take one of the two constraints out",
+            [f"`{other.label}` is at {other.span.location}" for other in (early, late)],
+        )
     return low, high
 
 
@@ -274,13 +286,14 @@ def _edges(pipeline: str, lines: list[PassStep], known: set[str]) -> Iterator[_E
     labels = {name for line in lines for name in (line.label, line.name)}
     for line in lines:
         if {kind for kind, _ in line.places} >= {"first", "last"}:
-            raise DplcError(
-                f"pass `{line.label}` cannot be first and last", line.span, (), "take one of the two words out"
-            )
+            raise DplcError(f"pass `{line.label}` cannot be first and last", line, "take one of the two words out")
         for kind, name in line.places:
             if name is not None and name not in labels | known:
-                what = f"pass `{line.label}` is to run {kind} `{name}`, which is not in pipeline `{pipeline}`"
-                raise DplcError(what, line.span, (), did_you_mean(name, labels) or LIST)
+                raise DplcError(
+                    f"pass `{line.label}` is to run {kind} `{name}`, which is not in pipeline `{pipeline}`",
+                    line,
+                    did_you_mean(name, labels) or LIST,
+                )
             for other in lines:
                 if name is None:  # several may be first: among themselves they keep their order
                     meant = all(wish != kind for wish, _ in other.places)
@@ -309,8 +322,12 @@ def _closure(lines: list[PassStep], edges: list[_Edge]) -> dict[str, set[str]]:
         for line in said:
             wishes = ", ".join(f"{kind} {name}" if name else kind for kind, name in line.places)
             notes.append(f"`{line.label}` wants to be {wishes}: {line.span.location}")
-        what = f"these lines contradict each other: {' before '.join(circle)}"
-        raise DplcError(what, max(said, key=lambda line: line.layer).span, notes, "take one of them back") from None
+        raise DplcError(
+            f"these lines contradict each other: {' before '.join(circle)}",
+            max(said, key=lambda line: line.layer),
+            "take one of them back",
+            notes,
+        ) from None
     return later
 
 
@@ -324,12 +341,18 @@ def _dropped(rules: RuleSet, lines: _Lines) -> _Dropped:
     for layer, file in enumerate(rules.files):
         for written in file.without:
             if written.name not in known:
-                what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
-                raise DplcError(what, written.span, (), did_you_mean(written.name, known) or LIST)
+                raise DplcError(
+                    f"`without {written.name}`, but there is no pass or rule `{written.name}`",
+                    written,
+                    did_you_mean(written.name, known) or LIST,
+                )
             stands = [name for name, found in lines.items() if _named(written, found.values())]
             if written.pipeline not in (None, *stands):
-                hint = f"write it below `pipeline {stands[0]}`" if stands else LIST
-                raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (), hint)
+                raise DplcError(
+                    f"pipeline `{written.pipeline}` has no `{written.name}`",
+                    written,
+                    f"write it below `pipeline {stands[0]}`" if stands else LIST,
+                )
             dropped.append((layer, written))
     return dropped
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean
@@ -24,7 +24,6 @@ from ...ir.text.syntax import walk, words_in
 from .core import AxisTerm, ValueTerm, definitions, lefts
 from .definitions import (
     Numbers,
-    Value,
     asked_of,
     expanded,
     facts_of_files,
@@ -34,7 +33,7 @@ from .definitions import (
     remembered,
 )
 from .elaborate import BINDERS, in_rule
-from .evaluate import Expressions
+from .evaluate import Expressions, Value
 from .rule_files import (
     FURTHER,
     collections_paused,
@@ -47,6 +46,7 @@ from .rule_files import (
     with_further,
 )
 from .sorts import ANY, PARAMETER_SORTS, fits, sort_of_value
+from .typed_slots import mentioned
 
 LEVELS = {
     "torch": "what a PyTorch op means: a comprehension over named axes",
@@ -65,7 +65,7 @@ ATTRIBUTES = {
 }
 APPROX = "approx"
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
-PARTS: dict[type[Any], str] = {s.Match: "what the program has", s.Rewrite: "what it becomes"}
+PARTS: dict[type[s.Syntax], str] = {s.Match: "what the program has", s.Rewrite: "what it becomes"}
 Clause = s.LetClause | s.PickClause | s.Guard
 T = TypeVar("T")
 D = TypeVar("D", "Rule", s.NumberOf, s.FactOf)
@@ -94,17 +94,23 @@ class Rule:
     wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
     device: s.NameOf | None = None  # the only one that it is for
     overrides: tuple[s.NumberOf, ...] = ()  # of numbers that it reads, also through facts
-    _compiled: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _compiled: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def compiled(self, key: Any, make: Callable[[], T]) -> T:
+    def compiled(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the compiled form of the rule for `key`. All sets of rules share it, and `make` runs once."""
         if key not in self._compiled:
             self._compiled[key] = make()
-        return self._compiled[key]  # type: ignore[no-any-return]
+        made: T = self._compiled[key]
+        return made
 
     @property
     def guards(self) -> tuple[s.Guard, ...]:
         return tuple(c for c in self.clauses if isinstance(c, s.Guard))
+
+    @property
+    def required(self) -> tuple[s.Guard, ...]:
+        """The guards without which the rule is wrong; a `prefer` says only where it pays."""
+        return tuple(guard for guard in self.guards if guard.kind != PREFER)
 
     @property
     def location(self) -> str:
@@ -114,9 +120,13 @@ class Rule:
         """Return the error of an expression without a value. An overridden number that the rule reads is at fault."""
         what = f"rule `{self.name}`: {why}"
         for number in self.overrides:
-            notes = (f"the expression is at {line_of(span)}",)
-            return DplcError(f"{what}, with this `{number.name}`", number.span, notes, "choose another value")
-        return DplcError(what, span, (), "require first that it has a value, as `N > 0 and M % N == 0`")
+            return DplcError(
+                f"{what}, with this `{number.name}`",
+                number,
+                "choose another value",
+                (f"the expression is at {line_of(span)}",),
+            )
+        return DplcError(what, span, "require first that it has a value, as `N > 0 and M % N == 0`")
 
     @cached_property
     def left(self) -> dict[str, ValueTerm]:
@@ -136,6 +146,28 @@ class Rule:
     def _resolved(self, read: Callable[[s.Nodes], T], block: s.Nodes) -> T:
         with in_rule(self.name):
             return read(block)
+
+
+def in_order(rule: Rule) -> Iterator[s.Parameter | Clause]:
+    """Yield the clauses of a rule, and each parameter before the first of them that reads it; a local one's at first.
+
+    What the domain and the default of a parameter read is before the parameter.
+    """
+    waiting = {parameter.name for parameter in rule.parameters}
+
+    def before(read: Collection[str]) -> Iterator[s.Parameter]:
+        for parameter in rule.parameters:
+            if parameter.name in read and parameter.name in waiting:
+                waiting.remove(parameter.name)
+                yield from before(mentioned((parameter.domain, parameter.default)))
+                yield parameter
+
+    if "local" in rule.attributes:
+        yield from before(waiting.copy())
+    for clause in rule.clauses:
+        yield from before(mentioned(clause))
+        yield clause
+    yield from before(waiting.copy())
 
 
 @dataclass(frozen=True)
@@ -265,9 +297,12 @@ class RuleSet:
             self.written[rule.name] = rule
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
             for name in sorted(bound.union(words_in(rule.match)) & self.numbers.keys()):
-                what = f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable"
-                note = f"it is declared at {self.numbers[name].location}"
-                raise DplcError(what, rule.span, (note,), "choose another name for the variable")
+                raise DplcError(
+                    f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable",
+                    rule,
+                    "choose another name for the variable",
+                    (f"it is declared at {self.numbers[name].location}",),
+                )
             rule = remembered("rule", rule.name, (rule, *asked), partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
@@ -337,12 +372,15 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     if level not in LEVELS:
         at = head.source.line(head.line).rfind(level)
         span = Span(head.source, head.line, at, head.line, at + len(level)) if at >= 0 else head
-        raise DplcError(f"rule `{name}`: unknown level `{level}`", span, (), did_you_mean(level, LEVELS))
+        raise DplcError(f"rule `{name}`: unknown level `{level}`", span, did_you_mean(level, LEVELS))
     attributes = {attribute.text: attribute.span for attribute in declared.attributes}
     for attribute, span in attributes.items():
         if attribute not in ATTRIBUTES:
-            hint = did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES])
-            raise DplcError(f"rule `{name}`: unknown attribute `@{attribute}`", span, (), hint)
+            raise DplcError(
+                f"rule `{name}`: unknown attribute `@{attribute}`",
+                span,
+                did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES]),
+            )
     clauses: Any = declared.clauses
     match, *between, rewrite = clauses
     return Rule(
@@ -359,27 +397,32 @@ def _check_order(declared: s.Rule) -> None:
     for kind, part in PARTS.items():
         word = kind.__name__.lower()
         if kinds.count(kind) > 1:
-            raise DplcError(f"{rule} has {kinds.count(kind)} `{word}` clauses", declared.span)
+            raise DplcError(f"{rule} has {kinds.count(kind)} `{word}` clauses", declared)
         if kind not in kinds:
-            hint = f"write `{word}` and, indented below it, {part}"
-            raise DplcError(f"{rule} has no `{word}`", declared.span, (), hint)
+            raise DplcError(f"{rule} has no `{word}`", declared, f"write `{word}` and, indented below it, {part}")
     first, last = map(kinds.index, PARTS)
     for place, clause in enumerate(clauses):
         if not first <= place <= last:
             where = "below `rewrite`" if place > last else "above `match`"
-            hint = "clauses stand between `match` and `rewrite`, in the order they are asked"
-            raise DplcError(f"{rule}: {CLAUSES.get(kinds[place], 'a clause')} {where}", clause.span, (), hint)
+            raise DplcError(
+                f"{rule}: {CLAUSES.get(kinds[place], 'a clause')} {where}",
+                clause,
+                "clauses stand between `match` and `rewrite`, in the order they are asked",
+            )
 
 
 def _refuse_device(declared: Any) -> None:
     """Raise DplcError for an unknown device, and for a declaration that other devices would lack."""
     device = declared.device
     if device.text not in devices():
-        raise DplcError(f"there is no device `{device.text}`", device.span, (), did_you_mean(device.text, devices()))
+        raise DplcError(f"there is no device `{device.text}`", device, did_you_mean(device.text, devices()))
     if not declared.override:
         kind = {s.Rule: "rule", s.NumberOf: "number", s.FactOf: "fact"}[type(declared)]
-        what = f"{kind} `{declared.name}` is for {device.text} only: other devices would have none"
-        raise DplcError(what, device.span, (), "declare it without a device; `override` it for one")
+        raise DplcError(
+            f"{kind} `{declared.name}` is for {device.text} only: other devices would have none",
+            device,
+            "declare it without a device; `override` it for one",
+        )
 
 
 def device_named(device: s.NameOf) -> str:
@@ -409,11 +452,15 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
         elif type(declared) in found:
             found[type(declared)].append(declared)
         elif isinstance(declared, s.ExamplesOf):
-            what = "examples of a rule stand in the rule, or in the file beside it"
-            raise DplcError(what, declared.span, (), f"write them into `{stem}{FURTHER}`, or into the rule")
+            raise DplcError(
+                "examples of a rule stand in the rule, or in the file beside it",
+                declared,
+                f"write them into `{stem}{FURTHER}`, or into the rule",
+            )
         else:
-            what = "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`"
-            raise DplcError(what, declared.span)
+            raise DplcError(
+                "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`", declared
+            )
         if isinstance(declared, s.Pipeline):
             found[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
     return RuleFile(source, stem, further, *map(tuple, found.values()))
@@ -473,7 +520,7 @@ def built_in_files() -> tuple[RuleFile, ...]:
 # Domains of parameters that depend on no program: `{1, 2, 4}`, `pow2(2, 64)`.
 
 
-def constant(level: str, node: s.Syntax) -> Any:
+def constant(level: str, node: s.Syntax) -> Value:
     """Return the value of an expression that needs no site and no variable, else None."""
     try:
         return Expressions(level).compile(node)({})
@@ -481,13 +528,13 @@ def constant(level: str, node: s.Syntax) -> Any:
         return None
 
 
-def admits(rule: Rule, name: str, value: Any) -> bool:
+def admits(rule: Rule, name: str, value: Value) -> bool:
     """Return whether a parameter may have a value, as far as its domain is known without a program."""
     domain = _domain(rule, name)
     return domain is None or value in domain
 
 
-def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | None:
+def wrong_kind(rule: Rule, name: str, value: Value) -> tuple[str, str | None] | None:
     """Describe a value of another kind than its parameter (a float, true or a list for an integer).
 
     Returns the message and a hint, which is None if there is nothing to suggest; or None if the value fits.
@@ -508,7 +555,7 @@ def shown(rule: Rule, name: str) -> str:
     return f"{{{', '.join(map(str, every[:12]))}{', ...' * (len(every) > 12)}}}"
 
 
-def _domain(rule: Rule, name: str) -> tuple[Any, ...] | None:
+def _domain(rule: Rule, name: str) -> tuple[Value, ...] | None:
     parameter = next(p for p in rule.parameters if p.name == name)
     known = None if parameter.domain is None else constant(rule.level, parameter.domain)
     return known if isinstance(known, tuple) else None
@@ -526,7 +573,7 @@ Overridden = tuple[tuple[str, Value], ...]
 class Policy(SimpleNamespace):
     """Numbers by name."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"rules/policy.rw has no number `{name}`")
 
 

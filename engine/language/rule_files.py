@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...codegen.cache import cached, digest
 from ...codegen.compiler import BuildError
@@ -28,6 +28,8 @@ from ...ir.text.syntax import children, parts
 from .elaborate import elaborated, located
 from .spelling import INDENT, block
 from .typed_slots import plain, substituted
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -62,8 +64,10 @@ TOKEN = re.compile(
 def within_limits(source: Source) -> Source:
     """Return the source itself. Raises DplcError if it exceeds a limit."""
     if len(source.text) > SIZE:
-        what = f"{source.name} has {len(source.text):,} characters; a rule file may have {SIZE:,}"
-        raise DplcError(what, hint="split it: a file is a pass")
+        raise DplcError(
+            f"{source.name} has {len(source.text):,} characters; a rule file may have {SIZE:,}",
+            hint="split it: a file is a pass",
+        )
     depth = operators = 0
     indents = [0]
     for token in TOKEN.finditer(source.text):
@@ -79,16 +83,12 @@ def within_limits(source: Source) -> Source:
                 indents = [*(outer for outer in indents if outer < width), width]
         if depth > NESTING or len(indents) > NESTING:
             raise DplcError(
-                f"more than {NESTING} levels of nesting",
-                _place(source, token.end() - 1),
-                (),
-                "define parts of it by `let`",
+                f"more than {NESTING} levels of nesting", _place(source, token.end() - 1), "define parts of it by `let`"
             )
         if operators > OPERATORS:
             raise DplcError(
                 f"more than {OPERATORS} operators in one line",
                 _place(source, token.start()),
-                (),
                 "define parts of it by `let`",
             )
     return source
@@ -119,43 +119,45 @@ def written_out(examples: Iterable[s.Example | eq.VariedExample]) -> Iterator[s.
 def _varied(node: eq.VariedExample, known: dict[str, s.Example]) -> s.Example:
     other = known.get(node.other)
     if other is None:
-        what = f'no example before this one is called "{node.other}"'
-        raise DplcError(what, node.span, (), did_you_mean(node.other, known))
+        raise DplcError(f'no example before this one is called "{node.other}"', node, did_you_mean(node.other, known))
     program = _edited_program(other.before, node.edits, node)
     gives: Any = node.gives
     if not isinstance(gives, str):
         if isinstance(other.gives, str):
-            what = f'"{node.other}" gives no program that could be edited'
-            raise DplcError(what, node.span, (), "write out what this example gives, or refer to one that fires")
+            raise DplcError(
+                f'"{node.other}" gives no program that could be edited',
+                node,
+                "write out what this example gives, or refer to one that fires",
+            )
         gives = _edited_program(other.gives, gives, node)
     return s.Example(node.span, node.title, node.arguments or other.arguments, program, gives)
 
 
-def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExample) -> s.Nodes:
+def _edited_program(program: s.Nodes, edits: Sequence[eq.Edit], node: eq.VariedExample) -> s.Nodes:
     lines = block(program)
     for edit in edits:
         lines = list(_edited(lines, edit))
     text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
     try:
-        return located(_program(text), lambda span: node.span)  # type: ignore[no-any-return]
+        return located(_program(text), lambda span: node.span)
     except DplcError as error:
         line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
-        note = f"the line is `{line.removeprefix(INDENT)}`"
-        raise DplcError(f"edited, the example is not a program: {error.what}", node.span, (note,)) from None
+        raise DplcError(
+            f"edited, the example is not a program: {error.what}",
+            node,
+            notes=(f"the line is `{line.removeprefix(INDENT)}`",),
+        ) from None
 
 
 def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
     whole = any(line.strip() == edit.before for line in lines)
     if not any(edit.before in line for line in lines):
         raise DplcError(
-            f"no line of the example says `{edit.before}`",
-            edit.span,
-            (),
-            "copy the text from the example that this one varies",
+            f"no line of the example says `{edit.before}`", edit, "copy the text from the example that this one varies"
         )
     if not whole and len(edit.after) > 1:
         raise DplcError(
-            "several lines take the place of a whole line", edit.span, (), "write the whole line to the left of `=>`"
+            "several lines take the place of a whole line", edit, "write the whole line to the left of `=>`"
         )
     for line in lines:
         if whole and line.strip() != edit.before:
@@ -194,7 +196,8 @@ def parse_stored(source: Source) -> s.Nodes:
 
     try:
         path = cached("rules", (source.text, _parser_digest()), ".json", build)
-        return _decoded(json.loads(path.read_text(encoding="utf-8")), source)  # type: ignore[no-any-return]
+        found: s.Nodes = _decoded(json.loads(path.read_text(encoding="utf-8")), source)
+        return found
     except (BuildError, OSError, ValueError, LookupError, TypeError):
         return parse_rules(source)  # no writable folder, or a damaged entry
 
@@ -231,7 +234,7 @@ class Later(Sequence[Any]):
         return self._items[place]
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: object) -> object:
     """Encode nodes and tuples as lists.
 
     A node begins with the name of its class and its span, a tuple with None. Examples and the clauses as written before
@@ -281,15 +284,13 @@ def with_further(declarations: s.Nodes, source: Source, parse: Callable[[Source]
             if not isinstance(declaration, s.ExamplesOf):
                 raise DplcError(
                     "a file of examples holds `examples RULE` and examples of it",
-                    declaration.span,
-                    (),
+                    declaration,
                     "write the declaration into the rule file",
                 )
             name = declaration.rule
             if name not in rules:
                 beside = source.name.rpartition("/")[2].removesuffix(FURTHER)
-                what = f"there is no rule `{name}` in {beside}.rw"
-                raise DplcError(what, declaration.span, (), did_you_mean(name, rules))
+                raise DplcError(f"there is no rule `{name}` in {beside}.rw", declaration, did_you_mean(name, rules))
             found[name] += declaration.examples
         return found
 
@@ -337,7 +338,7 @@ def rule_source(path: Path, name: str = "") -> Source:
     except UnicodeDecodeError as error:
         source = Source(str(path), data.decode("utf-8", "replace"))
         place = _place(source, len(data[: error.start].decode("utf-8")))
-        raise DplcError(f"byte {data[error.start]:#04x} is not UTF-8", place, (), "save the file as UTF-8") from None
+        raise DplcError(f"byte {data[error.start]:#04x} is not UTF-8", place, "save the file as UTF-8") from None
 
 
 def further_of(path: Path, name: str = "") -> Source | None:
@@ -364,15 +365,18 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
     given = [parameter.name for parameter in declared.parameters]
     for row, cells, said in zip(declared.rows, rows, words, strict=True):
         if len(cells) != len(given):
-            what = f"family `{declared.name}` has {len(given)} parameters, this row has {len(cells)} values"
-            raise DplcError(what, row.span, (), f"write a value for each of {', '.join(given)}")
+            raise DplcError(
+                f"family `{declared.name}` has {len(given)} parameters, this row has {len(cells)} values",
+                row,
+                f"write a value for each of {', '.join(given)}",
+            )
         yield _member(declared, said[:length], dict(zip(given, cells, strict=True))), declared.name
 
 
 def _member(declared: s.Rule, leading: Iterable[str], names: Mapping[str, s.Syntax]) -> s.Rule:
     """Return a member of a family. leading: the words of its name. names: the values of the parameters."""
 
-    def renamed(nodes: Sequence[Any]) -> Any:
+    def renamed(nodes: Sequence[T]) -> tuple[T, ...]:
         return substituted(tuple(nodes), names, here=True)
 
     def examples() -> Iterator[s.Example]:

@@ -6,23 +6,24 @@ op by name. An unknown op, or a field that an op does not have, is reported on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, MutableMapping
 from functools import cached_property
 from itertools import chain, repeat, zip_longest
 from typing import Any, NamedTuple
 
 from ...ir import loop, schemas
-from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.expr import Axis
 from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.node import Field, Node
 from ...ir.program import Kernel, Param
-from ...ir.text.read_statements import Shape, listed, named, owners
+from ...ir.text.read_statements import Shape, listed, load_fields, named, owners
 from ...ir.text.syntax import children
 from . import core as s
 from .evaluate import CONSTANTS, facts_of
-from .rule import Rule, RuleSet
+from .rule import Rule, RuleSet, in_order
 from .sorts import (
     ANY,
     AXES,
@@ -45,43 +46,26 @@ from .sorts import (
     TERMS,
     TEXT,
     Complaining,
-    Complaint,
+    Finding,
     Inference,
     Scope,
     Sort,
     field_sort,
 )
-from .typed_slots import calls, is_variable, names, names_in, reads, shape_of, targets
-
-
-class Finding(DplcError):
-    """One problem of one rule. check: the name of the check that found it; rule: the rule's name, or its family's.
-
-    An error stops a file from loading, a warning does not.
-    """
-
-    span: Span
-
-    def __init__(self, complaint: Complaint, check: str = "", rule: str = ""):
-        super().__init__(complaint.what, complaint.at.span, complaint.notes, complaint.hint)
-        self.severity, self.check, self.rule = complaint.severity, check, rule
-
-
-Around = tuple[s.EachBlock | s.Arm, ...]  # outermost first
+from .typed_slots import is_variable, mentioned, names, names_in, shape_of, targets
 
 
 class Position(NamedTuple):
     """Expression or name at a position that requires the sort `want`.
 
-    what: the position in words. makes: a new name at this position in a template is defined here. around: the enclosing
-    `each` blocks and `=>` arms, outermost first. scope: the names in scope; a pattern binds names, and reads none.
+    what: the position in words. makes: a new name at this position in a template is defined here. scope: the names in
+    scope; a pattern binds names, and reads none.
     """
 
     node: s.Syntax
     want: Sort
     what: str
     makes: bool = False
-    around: Around = ()
     scope: Scope = {}
 
     @property
@@ -132,22 +116,22 @@ class Positions(Complaining):
     """Walker of the statements of a pattern or a template. `found` is its result, in text order.
 
     On torch and tensor a statement defines a value, `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`, and
-    brackets name axes. axes: those that a template on torch makes, with their sorts. complaints: what could not be
-    placed.
+    brackets name axes. scope: the names in scope where a template begins; None for a pattern. axes: those that a
+    template on torch makes, with their sorts. complaints: what could not be placed.
     """
 
-    def __init__(self, level: str, pattern: bool):
-        self.level, self.pattern = level, pattern
+    def __init__(self, level: str, scope: MutableMapping[str, Sort] | None = None):
+        self.level, self.pattern = level, scope is None
+        self.scope: MutableMapping[str, Sort] = {} if scope is None else scope
         self.found: list[Position] = []
         self.complaints = []
-        self.around: Around = ()
         self.axes: dict[str, Sort] = {}
 
     def add(self, node: s.Syntax | None, want: Sort, what: str, makes: bool = False) -> None:
         if node is not None:
-            self.found.append(Position(node, want, what, makes, self.around))
+            self.found.append(Position(node, want, what, makes, self.scope))
 
-    def _misplaced(self, error: DplcError, parts: Any) -> None:
+    def _misplaced(self, error: DplcError, parts: object) -> None:
         self.report(error.what, error, error.hint, error.notes)
         for name in names(parts):
             if is_variable(name.text):
@@ -156,7 +140,7 @@ class Positions(Complaining):
     def visit(self, *nodes: s.Syntax) -> None:
         """Visit statements, or changes of a run of statements."""
         for node in nodes:
-            outer, dataflow = self.around, self.level in ("torch", "tensor")
+            outer, dataflow = self.scope, self.level in ("torch", "tensor")
             match node:
                 case s.PassStatement():
                     pass
@@ -176,11 +160,13 @@ class Positions(Complaining):
                         self._field(field, listed(field, node.value), f"`{name}`")
                 case s.Arm():
                     self.add(node.domain, LIST, "the domain of `for`")
-                    self.around = (*outer, node)
+                    new = dict.fromkeys(filter(is_variable, names_in(node.pattern) - outer.keys()), ANY)
+                    if node.variable is not None:
+                        new[node.variable] = self._element(node.domain)
+                    self.scope = ChainMap(new, outer)
                     for side in (node.pattern, node.template):
                         if isinstance(side, s.LoadOf) and isinstance(side.access, s.Subscript):
-                            self.add(side.access.base, NAME, "a buffer")
-                            self._items(side.access.items, EXPR, "an index")
+                            self._shape(Shape(loop.Load, load_fields(side), side))
                         else:
                             self.report("`=>` rewrites a load: `load B[i..] => load C[i..]`", side)
                     self.add(node.condition, BOOL, "the condition of `require`")
@@ -193,7 +179,8 @@ class Positions(Complaining):
                             self.add(bound, INT, "the bound of `each`")
                     else:
                         self.add(node.domain, LIST, "the domain of `each`")
-                    self.around = (*outer, node)
+                    one = self._element(node.domain) if len(node.names) == 1 else ANY
+                    self.scope = ChainMap(dict.fromkeys(node.names, one), outer)
                     self.visit(*node.body)
                 case s.Assign() if dataflow:
                     self._value(node)
@@ -208,7 +195,10 @@ class Positions(Complaining):
                     self._items(items[:1], NAME, "an accumulator")  # it is written twice
                 case _:
                     self._typed(node)
-            self.around = outer
+            self.scope = outer
+
+    def _element(self, domain: s.Syntax | None) -> Sort:
+        return Inference(facts_of(self.level), self.scope).element(domain)
 
     # ---- statements of Loop, Tile and Kernel IR, by the schemas of their classes
     def _typed(self, node: s.Syntax) -> None:
@@ -274,8 +264,9 @@ class Positions(Complaining):
             self._items(declared.dims, EXPR, "an extent")
         value = node.value
         if isinstance(value, s.LoadOf):
-            what = f"`load` is not a part of level {self.level}"
-            self.report(what, value, "name the value itself, which has no loads")
+            self.report(
+                f"`load` is not a part of level {self.level}", value, "name the value itself, which has no loads"
+            )
         elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
             self._aten(value)
         else:
@@ -367,8 +358,11 @@ class Positions(Complaining):
             return
         known, fields = schemas.overloads(call.fn), schemas.fields(call.fn)
         if not known:
-            hint = did_you_mean(call.fn, schemas.names()) or "`dplc rules nodes --level torch` lists the ops"
-            self.report(f"torch has no op `{call.fn}`", call, hint)
+            self.report(
+                f"torch has no op `{call.fn}`",
+                call,
+                did_you_mean(call.fn, schemas.names()) or "`dplc rules nodes --level torch` lists the ops",
+            )
         given = {item.name for item in call.items if isinstance(item, s.Keyword)}
         number = sum(not isinstance(item, s.Run) for item in call.items)
         free = [  # of each form that has the fields with a name: the others, which go by position
@@ -386,8 +380,7 @@ class Positions(Complaining):
                 named_so = (one for form in known for one in form.arguments if one.name == item.name)
                 self._attribute(item.value, _one_kind(named_so), f"`{item.name}` of `{call.fn}`")
             else:
-                what = f"`{call.fn}` has no field `{item.name}`"
-                self.report(what, item, did_you_mean(item.name, fields))
+                self.report(f"`{call.fn}` has no field `{item.name}`", item, did_you_mean(item.name, fields))
         if known and given.issubset(fields):
             loose = number - len(given)
             if number > max(len(form.arguments) for form in known):
@@ -401,9 +394,12 @@ class Positions(Complaining):
                     loose <= len(left) and not any(argument.required for argument in left[loose:]) for left in free
                 )
             ):
-                notes = [f"{form.name}({', '.join(map(_shown, form.arguments))})" for form in known[:6]]
-                what = f"no form of `{call.fn}` has exactly these fields"
-                self.report(what, call, "`rest..` leaves the others open", notes)
+                self.report(
+                    f"no form of `{call.fn}` has exactly these fields",
+                    call,
+                    "`rest..` leaves the others open",
+                    [f"{form.name}({', '.join(map(_shown, form.arguments))})" for form in known[:6]],
+                )
 
     def _attribute(self, node: s.Syntax, want: Sort, what: str) -> None:
         match node:
@@ -442,24 +438,23 @@ class CheckedRule:
         self.dataflow = rule.level in ("torch", "tensor")
         self.local = "local" in rule.attributes
         self.given = [parameter.name for parameter in rule.parameters]
-        pattern, template = (Positions(rule.level, at) for at in (True, False))
+        pattern = Positions(rule.level)
         pattern.visit(*rule.match)
-        template.visit(*rule.rewrite)
-        self.complaints = pattern.complaints + template.complaints
-        self.pattern, self.axes = pattern.found, template.axes
+        self.pattern = pattern.found
+        self.scope = dict(self.bound)
         self.expressions: list[Position] = []
         self.lets: dict[str, s.Syntax] = {}
-        self.scope = {**self.axes, **self.bound}
         if rule.level != "torch":  # what an op means is the same on all devices
             self.scope["target"] = TARGET
         self._clauses()
-        self.made = {  # the names that the template makes: fresh ones
-            one.name: one.want
-            for one in template.found
-            if one.makes and one.name and is_variable(one.name) and one.name not in self.scope
-        }
-        base = {**self.scope, **self.made}
-        self.template = [one._replace(scope=self._around(one.around, base)) for one in template.found]
+        template = Positions(rule.level, self.scope)
+        template.visit(*rule.rewrite)
+        self.complaints = pattern.complaints + template.complaints
+        self.template, self.axes = template.found, template.axes
+        self.scope |= {name: sort for name, sort in self.axes.items() if name not in self.scope}
+        made = {one.name: one.want for one in self.template if one.makes and is_variable(one.name)}
+        self.made = {name: sort for name, sort in made.items() if name not in self.scope}  # fresh names
+        self.scope |= self.made
         self.expressions += self.template
 
     def findings(self) -> Iterator[Finding]:
@@ -467,8 +462,7 @@ class CheckedRule:
         rule = self.rule
         for name, check in vars(type(self)).items():
             for one in check(self) if not name.startswith("_") else ():
-                named = one._replace(what=f"rule `{rule.name}`: {one.what}")
-                yield Finding(named, name, rule.family or rule.name)
+                yield one.of(f"rule `{rule.name}`", name, rule.family or rule.name)
 
     # ---- what the pattern binds
     @cached_property
@@ -477,7 +471,7 @@ class CheckedRule:
         return [
             (name, one.want if name is one.node else ANY)
             for one in self.pattern
-            if not one.around and not isinstance(one.node, s.Member)  # `x.field` is a value: it binds nothing
+            if not isinstance(one.node, s.Member)  # `x.field` is a value: it binds nothing
             for name in names(one.node)
             if is_variable(name.text)
         ]
@@ -493,62 +487,38 @@ class CheckedRule:
         return found
 
     def _clauses(self) -> None:
-        """Add the expressions of the clauses and the names that they bind, in order.
-
-        A parameter is bound just before the first clause that mentions it.
-        """
+        """Add the expressions of the clauses and the names that they bind, in order."""
         scope, inference = self.scope, Inference(self.facts, self.scope)
-        waiting = {parameter.name: parameter for parameter in self.rule.parameters}
 
         def add(node: s.Syntax | None, want: Sort, what: str) -> None:
             if node is not None:
                 self.expressions.append(Position(node, want, what, scope=dict(scope)))
 
-        def bind(*mentioned: str) -> None:
-            for parameter in filter(None, (waiting.pop(name, None) for name in mentioned)):
-                bind(*reads((parameter.domain, parameter.default)))
-                add(parameter.domain, LIST, f"the domain of `{parameter.name}`")
-                sort = PARAMETER_SORTS.get(parameter.sort or "any", ANY)
-                if sort == ANY:
-                    sort = inference.element(parameter.domain)
-                add(parameter.default, sort, f"the default of `{parameter.name}`")
-                scope[parameter.name] = sort
-
-        if self.local:
-            bind(*waiting)
-        for clause in self.rule.clauses:
-            bind(*reads(clause))
-            if isinstance(clause, s.Guard):
-                add(clause.condition, BOOL, f"the condition of `{clause.kind}`")
-            elif isinstance(clause, s.LetClause):
-                self.lets[clause.name] = clause.value
-                scope[clause.name] = sort = inference.sort(clause.value)
-                want, what = ANY, "a value"
-                if clause.name == s.DECREASES:
-                    want, what = LIST if sort.many else NUM, "the value of `decreases`"
-                add(clause.value, want, what)
-            else:
-                add(clause.domain, LIST, "the domain of `pick`")
-                scope[clause.name] = inference.element(clause.domain)
-        bind(*waiting)
-
-    def _around(self, around: Around, scope: Scope) -> Scope:
-        """Return the scope with the names that `each` blocks and arms add."""
-        for block in around:
-            element = Inference(self.facts, scope).element(block.domain)
-            if isinstance(block, s.EachBlock):
-                scope = {**scope, **dict.fromkeys(block.names, element if len(block.names) == 1 else ANY)}
-            else:
-                scope = {**dict.fromkeys(filter(is_variable, names_in(block.pattern)), ANY), **scope}
-                if block.variable is not None:
-                    scope = {**scope, block.variable: element}
-        return scope
+        for clause in in_order(self.rule):
+            match clause:
+                case s.Parameter(name=name, domain=domain, default=default):
+                    add(domain, LIST, f"the domain of `{name}`")
+                    sort = PARAMETER_SORTS.get(clause.sort or "any", ANY)
+                    sort = inference.element(domain) if sort == ANY else sort
+                    add(default, sort, f"the default of `{name}`")
+                    scope[name] = sort
+                case s.Guard(kind=kind, condition=condition):
+                    add(condition, BOOL, f"the condition of `{kind}`")
+                case s.LetClause(name=name, value=value):
+                    self.lets[name] = value
+                    scope[name] = sort = inference.sort(value)
+                    if name == s.DECREASES:
+                        add(value, LIST if sort.many else NUM, "the value of `decreases`")
+                    else:
+                        add(value, ANY, "a value")
+                case s.PickClause(name=name, domain=domain):
+                    add(domain, LIST, "the domain of `pick`")
+                    scope[name] = inference.element(domain)
 
     @cached_property
     def used(self) -> set[str]:
         """Every name that a clause, a domain, a default or the template reads or writes again."""
-        everything = tuple(one.node for one in self.expressions)
-        return {*reads(everything), *(call.fn for call in calls(everything))}
+        return mentioned(tuple(one.node for one in self.expressions))
 
     @cached_property
     def binders(self) -> list[s.Parameter | s.LetClause | s.PickClause]:

@@ -10,11 +10,11 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...codegen.target import ABILITIES, COMMON, DEVICE_FIELDS
 from ...ir import expr as e
-from ...ir.diagnostic import did_you_mean
+from ...ir.diagnostic import DplcError, Located, Span, did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
@@ -110,7 +110,7 @@ def field_sort(field: Field) -> Sort:
     return Sort(FIELD_SORTS.get(field.sort, "any"), field.many)
 
 
-def sort_of_value(value: Any) -> Sort:
+def sort_of_value(value: object) -> Sort:
     """Return the sort of a constant."""
     return _VALUE_SORTS.get(value.__class__, ANY)
 
@@ -127,30 +127,44 @@ Scope = Mapping[str, Sort]
 ERROR, WARNING = "error", "warning"
 
 
-class Complaint(NamedTuple):
-    """What is wrong with a rule, and where: at a piece of syntax, or whatever has a span."""
+class Finding(DplcError):
+    """What is wrong with a rule, a fact or a number. check: the name of the check that found it; rule: of the rule.
 
-    what: str
-    at: Any
-    hint: str | None = None
-    notes: Iterable[str] = ()
-    severity: str = ERROR
+    An error stops a file from loading, a warning does not.
+    """
+
+    span: Span
+
+    def __init__(
+        self, what: str, at: Located, hint: str | None = None, notes: Iterable[str] = (),
+        severity: str = ERROR, check: str = "", rule: str = "",
+    ):  # fmt: skip
+        super().__init__(what, at, hint, notes)
+        self.severity, self.check, self.rule = severity, check, rule
+
+    def of(self, owner: str, check: str = "", rule: str = "") -> Finding:
+        """Return the finding as one of its owner, a rule or a fact, which the text names first."""
+        return Finding(f"{owner}: {self.what}", self, self.hint, self.notes, self.severity, check, rule)
 
 
-def word_taken(name: str, at: Any) -> Complaint:
-    """Return the complaint about a variable that has the name of a word of the language."""
+def word_taken(name: str, at: Located) -> Finding:
+    """Return the finding about a variable that has the name of a word of the language."""
     kind = KINDS_OF_WORDS[name]
-    note = f"wherever a rule says `{name}`, it means the {kind.split()[-1]}"
-    return Complaint(f"`{name}` is {kind}, and no variable", at, f"choose another name, as `{name}_`", (note,))
+    return Finding(
+        f"`{name}` is {kind}, and no variable",
+        at,
+        f"choose another name, as `{name}_`",
+        (f"wherever a rule says `{name}`, it means the {kind.split()[-1]}",),
+    )
 
 
 class Complaining:
     """What keeps a list of what is wrong."""
 
-    complaints: list[Complaint]
+    complaints: list[Finding]
 
-    def report(self, what: str, at: Any, hint: str | None = None, notes: Iterable[str] = ()) -> None:
-        self.complaints.append(Complaint(what, at, hint, notes))
+    def report(self, what: str, at: Located, hint: str | None = None, notes: Iterable[str] = ()) -> None:
+        self.complaints.append(Finding(what, at, hint, notes))
 
 
 @dataclass(frozen=True)
@@ -162,7 +176,7 @@ class Inference(Complaining):
 
     facts: Mapping[str, Fact]
     scope: Scope
-    complaints: list[Complaint] = field(default_factory=list)
+    complaints: list[Finding] = field(default_factory=list)
 
     def want(self, node: s.Syntax | None, sort: Sort, place: str) -> Sort:
         """Check the sort of an expression, if there is one, where `sort` is required, and return it."""
@@ -241,9 +255,11 @@ class Inference(Complaining):
             case s.Chosen(costs=costs):
                 chosen, cost = self._each(costs, "`choose`")
                 if not fits(cost.one, NUM):
-                    word = "maximising" if node.most else "minimising"
-                    what = f"what `{word}` compares is a number, or a list of them, not {cost}"
-                    self.report(what, costs.element, self._conversion(cost, NUM))
+                    self.report(
+                        f"what `{node.word}` compares is a number, or a list of them, not {cost}",
+                        costs.element,
+                        self._conversion(cost, NUM),
+                    )
                 return chosen
             case s.Subscript():
                 return self._subscript(node)
@@ -281,8 +297,11 @@ class Inference(Complaining):
             return a if a.kind == b.kind else LIST
         for side, have, _ in sides:
             if have.kind in ("dtype", "fn", "role", "via") or (not fits(have, NUM) and not fits(have, EXPR)):
-                what = f"`{node.op}` works on numbers and index expressions, not on {have}"
-                self.report(what, side, "compare lengths, as `size(xs) > 2`" if have.many else "compare it by `==`")
+                self.report(
+                    f"`{node.op}` works on numbers and index expressions, not on {have}",
+                    side,
+                    "compare lengths, as `size(xs) > 2`" if have.many else "compare it by `==`",
+                )
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
 
     def _apply(self, node: s.Apply) -> Sort:
@@ -312,9 +331,10 @@ class Inference(Complaining):
 
     def _member(self, node: s.Member, base: Sort) -> Sort:
         if base.many or base.kind in ("int", "num", "bool", "text", "context"):
-            what = f"`.{node.field}` is read from one statement, axis or record, not from {base}"
             self.report(
-                what, node, f"read it from each: `[x.{node.field} for x in xs]`" if base.many else "leave it out"
+                f"`.{node.field}` is read from one statement, axis or record, not from {base}",
+                node,
+                f"read it from each: `[x.{node.field} for x in xs]`" if base.many else "leave it out",
             )
             return ANY
         owner, known = "a target", TARGET_FIELDS

@@ -120,7 +120,7 @@ def _text(node: s.Syntax) -> str:
         case s.Comprehension():
             return f"{node.bracket}{expression(node.element)} for {_each(node)}{_CLOSE[node.bracket]}"
         case s.Chosen():
-            return f"choose {_each(node.costs)} {'max' if node.most else 'min'}imising {expression(node.costs.element)}"
+            return f"choose {_each(node.costs)} {node.word} {expression(node.costs.element)}"
         case s.LetExpression():
             return f"let {items(node.lets)} in {expression(node.value)}"
         case s.Between():

@@ -178,10 +178,10 @@ class Splits:
         odd = [node for node in what if not isinstance(node, s.NameOf)]
         if odd and len(what) > 1:
             raise DplcError(
-                "several names are split at once, or one sum", odd[0].span, (), "split the sum in a clause of its own"
+                "several names are split at once, or one sum", odd[0], "split the sum in a clause of its own"
             )
         if len(what) > 1 and names_in(what) & uncut.keys():
-            raise DplcError("one part is split further at a time", what[0].span, (), "write a `split` for each")
+            raise DplcError("one part is split further at a time", what[0], "write a `split` for each")
         split = MixedRadix(what, size)
         for node in what:
             if isinstance(node, s.NameOf):
@@ -191,9 +191,7 @@ class Splits:
                     known = self._whole(node, split)
                 if size is not None and expression(size) != expression(known):
                     problem = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
-                    raise DplcError(
-                        problem, size.span, (), f"write `{node.text}:{expression(known)}`, or leave the size out"
-                    )
+                    raise DplcError(problem, size, f"write `{node.text}:{expression(known)}`, or leave the size out")
                 split.size = size or known
         split.digits += self._parts(clause.parts, split)
         self.digits |= {digit.name: digit for digit in split.digits}
@@ -204,14 +202,14 @@ class Splits:
         if node.text in self.wholes:
             line = self.wholes[node.text].span.line
             raise DplcError(
-                f"`{node.text}` is split twice",
-                node.span,
-                (f"first in line {line}",),
-                "split a part further: `=> .. => ..`",
+                f"`{node.text}` is split twice", node, "split a part further: `=> .. => ..`", (f"first in line {line}",)
             )
         if node.text not in self.sizes:
-            hint = did_you_mean(node.text, (*self.sizes, *self.uncut))
-            raise DplcError(f"the pattern binds no axis or loop `{node.text}`", node.span, (), hint)
+            raise DplcError(
+                f"the pattern binds no axis or loop `{node.text}`",
+                node,
+                did_you_mean(node.text, (*self.sizes, *self.uncut)),
+            )
         self.wholes[node.text] = split
         return self.sizes[node.text]
 
@@ -221,41 +219,41 @@ class Splits:
         for n, part in enumerate(parts):
             name, size = part.name, part.size
             if any(name == other.name for other in parts[:n]):
-                raise DplcError(f"the part `{name}` stands twice in one split", part.span, (), "choose another name")
+                raise DplcError(f"the part `{name}` stands twice in one split", part, "choose another name")
             if name in known and name not in own:
                 _refuse_another(known[name], part)
                 yield known[name]
                 continue
             if size is None and n:
-                what = f"the part `{name}` has no size: only the outermost may leave it out"
-                raise DplcError(what, part.span, (), f"write `{name}:SIZE`")
+                raise DplcError(
+                    f"the part `{name}` has no size: only the outermost may leave it out", part, f"write `{name}:SIZE`"
+                )
             if size is None and split.size is None:
                 raise DplcError(
                     f"the part `{name}` has no size, and nobody says that of what is split",
-                    part.span,
-                    (),
+                    part,
                     f"write `{name}:SIZE`",
                 )
             if part.role is not None and name in self.sizes.keys() - self.wholes.keys() - own:
                 raise DplcError(
                     f"`{name}` is an axis or loop of the pattern: it has its role",
-                    part.span,
-                    (),
+                    part,
                     "choose another name for the part",
                 )
             if part.role is not None and part.role not in ROLES:
-                raise DplcError(f"`{part.role}` is not a role", part.span, (), did_you_mean(part.role, ROLES))
+                raise DplcError(f"`{part.role}` is not a role", part, did_you_mean(part.role, ROLES))
             written = size.value if isinstance(size, s.Number) else 1
             if size is not None and (isinstance(size, s.Text | s.Group | s.Prefix) or written < 1 or written % 1):
-                what = f"the part `{name}` has {expression(size)} values"
-                raise DplcError(what, size.span, (), "its size is a whole number of 1 or more")
+                raise DplcError(
+                    f"the part `{name}` has {expression(size)} values", size, "its size is a whole number of 1 or more"
+                )
             yield Digit(name, part.span, size, part.role, split)
 
     # ---- joins
     def _join(self, clause: eq.JoinClause) -> None:
         if len(clause.what) < 2:
             raise DplcError(
-                "a join is of two axes or loops, or more", clause.what[0].span, (), "name two or more: `join i, j => n`"
+                "a join is of two axes or loops, or more", clause.what[0], "name two or more: `join i, j => n`"
             )
         join = MixedRadix(clause.what, None)
         join.joined = tuple(self._whole(name, join) for name in clause.what)
@@ -273,13 +271,15 @@ class Splits:
                 if digit.cut is not None:  # it stands below in the list
                     digit.cut.used |= split.used
                 elif digit.name not in bound:
-                    hint = f"name it in the template: `Tile(.., {digit.name})`, or `for {digit.name}:`"
-                    raise DplcError(f"the part `{digit.name}` is neither an axis nor a loop", digit.span, (), hint)
+                    raise DplcError(
+                        f"the part `{digit.name}` is neither an axis nor a loop",
+                        digit,
+                        f"name it in the template: `Tile(.., {digit.name})`, or `for {digit.name}:`",
+                    )
             if not split.used:
                 raise DplcError(
                     "the template puts nothing back that this splits",
-                    split.span,
-                    (),
+                    split,
                     "write its parts in the template, or take the `split` out",
                 )
 
@@ -378,8 +378,11 @@ class Splits:
         name, at = node.var, node.span
         digit = self.digits.get(name)
         if digit is None:
-            hint = did_you_mean(name, self.digits) or f"write its bounds: `for {name} in 0..N:`"
-            raise DplcError(f"no split has a part `{name}`", at, (), hint)
+            raise DplcError(
+                f"no split has a part `{name}`",
+                at,
+                did_you_mean(name, self.digits) or f"write its bounds: `for {name} in 0..N:`",
+            )
         role = s.NameOf(digit.span, self._place(digit, at, "a loop"))
         stop = self.node(digit.count, held)
         attributes = (role, *self.node(node.attributes, held))
@@ -408,8 +411,11 @@ class Splits:
         other, usual, those, roles = PLACES[kind]
         if digit.role is None or digit.role not in roles:
             role = "" if digit.role is None else f"{other}, {digit.role}, "
-            hint = f"give it a role where it is split: `{digit.name}={usual}`; {those} are {', '.join(roles)}"
-            raise DplcError(f"`{digit.name}` is {role}not {kind}", at, (), hint)
+            raise DplcError(
+                f"`{digit.name}` is {role}not {kind}",
+                at,
+                f"give it a role where it is split: `{digit.name}={usual}`; {those} are {', '.join(roles)}",
+            )
         self.placed.add(digit.name)
         return digit.role
 
@@ -446,15 +452,15 @@ class Splits:
         name = item.text if isinstance(item, s.NameOf) else ""
         home = self.wholes.get(name)
         if home is None or home.joined:
-            hint = did_you_mean(name, self.wholes)
-            raise DplcError("`within` asks of an axis or loop that this rule splits", item.span, (), hint)
+            raise DplcError(
+                "`within` asks of an axis or loop that this rule splits", item, did_you_mean(name, self.wholes)
+            )
         if home.ragged is None:
-            notes = ("a `//` among the sizes of its parts says that they divide it",)
             raise DplcError(
                 f"`{name}` has no ragged end",
-                item.span,
-                notes,
+                item,
                 "leave the `if` out, or write `ceildiv(..)` for the `//`",
+                ("a `//` among the sizes of its parts says that they divide it",),
             )
         home.used = True
         return s.Operation(item.span, "<", home.value(name, held, item.span), home.ragged)
@@ -468,12 +474,11 @@ def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:
         ("roles", part.role, digit.role, f"is {digit.role or 'without a role'}"),
     ):
         if given is not None and given != known:
-            notes = (f"it {has} in line {digit.span.line}",)
             raise DplcError(
                 f"the part `{part.name}` of two splits has two {kind}",
-                part.span,
-                notes,
+                part,
                 "write it once, and leave it out in the other split",
+                (f"it {has} in line {digit.span.line}",),
             )
 
 
@@ -487,7 +492,7 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
         yield eq.SplitClause(clause.span, (s.NameOf(last.span, last.name),), None, following)
 
 
-def axes_and_loops(statements: Any) -> Iterator[tuple[str, s.Syntax]]:
+def axes_and_loops(statements: object) -> Iterator[tuple[str, s.Syntax]]:
     """Yield the axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
         if isinstance(node, s.Apply) and node.fn == "Tile":
@@ -496,7 +501,7 @@ def axes_and_loops(statements: Any) -> Iterator[tuple[str, s.Syntax]]:
             yield node.var, node.stop
 
 
-def scopes(node: Any, above: Held = frozenset()) -> Iterator[tuple[str, Held]]:
+def scopes(node: object, above: Held = frozenset()) -> Iterator[tuple[str, Held]]:
     """Yield the runs and the captured statements of a pattern, each with the axes and loops that enclose it."""
     match node:
         case s.Run(base=s.NameOf(text=name)) | s.CaptureStatement(name=name) | s.InsideBlock(name=name):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...ir import loop
 from ...ir.diagnostic import DplcError
@@ -20,6 +20,7 @@ from ...ir.text.syntax import children, rebuilt, walk
 from . import core as s
 from .evaluate import CONSTANTS, RESERVED
 
+T = TypeVar("T")
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
 NAMES = frozenset(("Name", *CLOSED))
 
@@ -32,10 +33,10 @@ def shape_of(node: s.Syntax) -> Shape | None:
 
 def _unit(node: Any) -> Shape:
     if node.kind != "kernel":
-        raise DplcError("rules on this level speak of kernels, not graphs", node.span)
+        raise DplcError("rules on this level speak of kernels, not graphs", node)
     for item in node.ins:
         if isinstance(item, s.SizeItem):
-            raise DplcError("sizes stand in the heads of programs, not of rules", item.span)
+            raise DplcError("sizes stand in the heads of programs, not of rules", item)
     return Shape(Kernel, {"name": named(node.name, node), "ins": node.ins, "outs": node.outs, "body": node.body}, node)
 
 
@@ -56,9 +57,10 @@ EXACT: dict[type[Node], tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def names(node: Any) -> Iterator[s.NameOf]:
+def names(node: object) -> Iterator[s.NameOf]:
     """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
-    stack, seen = [(node, frozenset[str]())], set[Any]()
+    stack: list[tuple[Any, frozenset[str]]] = [(node, frozenset())]
+    seen = set[tuple[int, frozenset[str]]]()
     while stack:
         node, hidden = stack.pop()
         if node.__class__ is tuple:
@@ -81,16 +83,21 @@ def names(node: Any) -> Iterator[s.NameOf]:
             stack.extend([(part, hidden) for part in reversed(children(node))])
 
 
-def reads(node: Any) -> Iterator[str]:
+def reads(node: object) -> Iterator[str]:
     """Return the texts of these names."""
     return (found.text for found in names(node))
+
+
+def mentioned(node: object) -> set[str]:
+    """Return these texts, and the names of what is called, which a variable may have."""
+    return {*reads(node), *(call.fn for call in calls(node))}
 
 
 LEAVES = {s.Number, s.Text, bool, int, float, type(None)}
 _OF_TEXTS = {s.Member, s.Keyword, s.Guard}  # their texts are names of fields, and reasons
 
 
-def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, here: bool = False) -> Any:
+def substituted(node: T, known: Mapping[str, s.Syntax], words: bool = True, here: bool = False) -> T:
     """Replace names by other syntax. A comprehension or a `let` does not capture a name of the inserted syntax.
 
     words: replace also names that are plain text, such as those of loops, axes, roles and functions. here: for a family
@@ -109,12 +116,12 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
             made[id(node)] = changed(node, kind)
         return made[id(node)]
 
-    def renamed(bound: tuple[str, ...], scope: Any) -> tuple[list[str], dict[str, s.Syntax]]:
-        """Return the names that `scope` binds, new ones where inserted syntax reads them, and what to replace."""
+    def renamed(at: s.Syntax, bound: tuple[str, ...], scope: object) -> tuple[list[str], dict[str, s.Syntax]]:
+        """Return the names that a node binds, new ones where inserted syntax reads them, and what to replace."""
         inner, read = {name: value for name, value in known.items() if name not in bound}, names_in(scope)
         taken = names_in(tuple(value for name, value in inner.items() if name in read))
         fresh = [unused(name, taken | read) if name in taken else name for name in bound]
-        return fresh, inner | {a: s.NameOf(node.span, b) for a, b in zip(bound, fresh) if a != b}
+        return fresh, inner | {a: s.NameOf(at.span, b) for a, b in zip(bound, fresh) if a != b}
 
     def changed(node: Any, kind: Any) -> Any:
         if kind is s.NameOf:
@@ -123,17 +130,18 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
         if kind in _OF_TEXTS and not here:
             return rebuilt(node, lambda part: part if part.__class__ is str else change(part))
         if kind is s.Comprehension:
-            (variable,), inner = renamed((node.variable,), (node.element, node.condition))
+            (variable,), inner = renamed(node, (node.variable,), (node.element, node.condition))
             element, condition = substituted((node.element, node.condition), inner, words, here)
             return s.Comprehension(node.span, node.bracket, element, variable, change(node.domain), condition)
         if kind is s.LetExpression:
-            bound, inner = renamed(tuple(let.name for let in node.lets), node)
+            bound, inner = renamed(node, tuple(let.name for let in node.lets), node)
             values = substituted((*(let.value for let in node.lets), node.value), inner, words, here)
             lets = (s.LetClause(*let) for let in zip((let.span for let in node.lets), bound, values))
             return s.LetExpression(node.span, tuple(lets), values[-1])
         return rebuilt(node, change)
 
-    return change(node)
+    found: T = change(node)
+    return found
 
 
 def without_lets(node: s.LetExpression) -> s.Syntax:
@@ -141,11 +149,10 @@ def without_lets(node: s.LetExpression) -> s.Syntax:
     known: dict[str, s.Syntax] = {}
     for let in node.lets:
         known[let.name] = substituted(let.value, known, words=False)
-    value: s.Syntax = substituted(node.value, known, words=False)
-    return value
+    return substituted(node.value, known, words=False)
 
 
-def plain(node: Any) -> Any:
+def plain(node: object) -> object:
     """Return a piece of syntax without its spans, for comparison."""
     if isinstance(node, tuple | list):
         return tuple(map(plain, node))
@@ -154,17 +161,17 @@ def plain(node: Any) -> Any:
     return node if isinstance(node, str) else repr(node)
 
 
-def every(node: Any, kind: Any) -> Iterator[Any]:
+def every(node: object, kind: Any) -> Iterator[Any]:
     """Return the nodes of a kind in a node or a tuple, outermost first."""
     return (found for found in walk(node) if isinstance(found, kind))
 
 
-def calls(node: Any) -> Iterator[s.Apply]:
+def calls(node: object) -> Iterator[s.Apply]:
     """Return the calls in an expression, outermost first."""
     return every(node, s.Apply)
 
 
-def names_in(node: Any) -> set[str]:
+def names_in(node: object) -> set[str]:
     """Return the names that an expression mentions."""
     return {found.text for found in every(node, s.NameOf)}
 

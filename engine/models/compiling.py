@@ -283,7 +283,7 @@ def capture_call(
     except DplcError as error:
         if not {"cpu", "meta"} <= set(re.findall(r"\w+", error.what)):
             raise
-        raise DplcError(what, error.span, (error.what,), hint) from None
+        raise DplcError(what, error, hint, (error.what,)) from None
     finally:
         model._apply(lambda tensor: own[id(tensor)])
     files, kinds, weights = weights_of(model), dict(captured.kinds), dict[str, WeightRequest]()

@@ -16,12 +16,13 @@ import linecache
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError
-from ...ir.node import Node
+from ...ir.node import Expr, Node
 from ..language import core as s
+from ..language.evaluate import Value
 
 LOOPS, DEEPEST = 18, 85  # loops in a function, of which Python nests twenty; levels of indentation: a hundred
 
@@ -39,7 +40,11 @@ class Symbol:
     maybe: bool = False
 
 
-class Matcher(abc.ABC):
+Item = TypeVar("Item")  # of a list that a pattern matches: syntax of a statement, or a term
+Rest = int | tuple[int, Any]  # how many items follow a run; a pair says that their number is fixed, and the first
+
+
+class Matcher(abc.ABC, Generic[Item]):
     """Writer of one matcher. It emits code in the order in which a match proceeds; loops stay open to the end.
 
     No text of a rule ever becomes text of the program: names of a rule are keys of dictionaries, passed in as
@@ -50,7 +55,7 @@ class Matcher(abc.ABC):
 
     sort = "Term"
 
-    def __init__(self, scope: dict[str, Any], reports: str = ""):
+    def __init__(self, scope: dict[str, object], reports: str = ""):
         """Create a matcher. The second argument selects the near misses that it reports.
 
         "steps" reports the statements of a pattern, "parts" every piece of it, and the empty text none.
@@ -64,7 +69,7 @@ class Matcher(abc.ABC):
         self.depth = self.loops = self.count = 0
         self.fail = "return"
         self.inner: list[tuple[int, str]] | None = None  # functions in the function: their positions and names
-        self._constants: dict[Any, str] = {}
+        self._constants: dict[tuple[type, object], str] = {}
         self.reports = reports
         self.symbols: dict[str, Symbol] = {}
         self.matched = 0  # steps of the pattern that have matched so far
@@ -79,7 +84,7 @@ class Matcher(abc.ABC):
         self.count += 1
         return f"{letter}{self.count}"
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         """Return the name of an object in the scope of the generated function.
 
         Objects other than texts and numbers are told apart by identity: to compare rule syntax with its spans is slow.
@@ -97,18 +102,21 @@ class Matcher(abc.ABC):
         if fail is not None:
             self.fail = fail
 
-    def loop(self, header: str, place: Any) -> None:
+    def loop(self, header: str, place: s.Syntax) -> None:
         """Open a loop for a choice. At Python's nesting limit, the rest goes into a function of its own."""
         if self.loops >= LOOPS:
             if self.inner is None:
-                raise DplcError("too many runs in one pattern", place.span)
+                raise DplcError("too many runs in one pattern", place)
             name = self.local("f")
             self.put(f"def {name}():")
             self.inner.append((self.depth, name))
             self.depth, self.loops = self.depth + 1, 0
         if self.depth > DEEPEST:
-            what = "a pattern on tensor has at most 80 choices (operands in either order, runs)"
-            raise DplcError(what, place.span, (), "match less of the program")
+            raise DplcError(
+                "a pattern on tensor has at most 80 choices (operands in either order, runs)",
+                place,
+                "match less of the program",
+            )
         self.open(header, "continue")
         self.loops += 1
 
@@ -179,7 +187,7 @@ class Matcher(abc.ABC):
         return ", ".join(f"{key}: named({x.text})" if x.kind == "name" else f"{key}: {x.text}" for key, x in symbols)
 
     # ---- constants
-    def unlike(self, x: str, value: Any) -> str:
+    def unlike(self, x: str, value: object) -> str:
         """Return the condition that a value is not a constant, with 1, 1.0 and True apart."""
         if value is None or value.__class__ is bool or isinstance(value, Node):
             return f"{x} is not {self.constant(value)}"
@@ -189,7 +197,7 @@ class Matcher(abc.ABC):
             return f"{x} != {self.constant(value)} or {x}.__class__ is not {self.constant(int)}"
         return f"not same({x}, {self.constant(value)})"
 
-    def no_number(self, x: str, value: Any) -> str:
+    def no_number(self, x: str, value: float) -> str:
         """Return the condition that a value is not this number, in whatever class: `0` equals `0.0`, too."""
         if value != value:
             return f"{x} == {x}"
@@ -211,7 +219,7 @@ class Matcher(abc.ABC):
         if isinstance(node, s.Prefix) or (isinstance(node, s.Operation) and node.op in ("+", "-", "*")):
             return self.total(node, x)
         if not isinstance(node, s.Operation) or node.op not in e.OPERATORS:
-            raise DplcError("this is not a pattern of an expression", node.span)
+            raise DplcError("this is not a pattern of an expression", node)
         self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
         return self.operands(node, f"{x}.a", f"{x}.b")
 
@@ -261,7 +269,7 @@ class Matcher(abc.ABC):
             size = self.held(size, "n")
             if any(least) and not in_block:
                 self.reject(f"{size} - {base} < {sum(least)}")
-        offset, waiting = 0, list[tuple[Any, str]]()
+        offset, waiting = 0, list[tuple[Item, str]]()
         for position, item in enumerate(items):
             at = _sum(base, offset)
             if flexible[position]:
@@ -282,10 +290,10 @@ class Matcher(abc.ABC):
             self.reject(f"{end} != {size}", s.PassStatement(items[-1].span) if items and not self.sort else None, there)
         return end
 
-    def run(self, item: Any, name: str, role: str | None, whole: str, at: str, size: str, rest: Any) -> str:
+    def run(self, item: s.Syntax, name: str, role: str | None, whole: str, at: str, size: str, rest: Rest) -> str:
         """Match `xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins."""
         end, role = self.local("j"), role and self.constant(role)
-        if rest.__class__ is tuple:
+        if isinstance(rest, tuple):
             self.put(f"{end} = {size} - {rest[0]}")
             if not self.sort:
                 self.reject(f"{end} < {at}", rest[1])
@@ -298,40 +306,40 @@ class Matcher(abc.ABC):
         self.bind(name, f"{whole}[{at}:{end}]")
         return end
 
-    def least(self, item: Any) -> int:
+    def least(self, item: Item) -> int:
         """Return the number of positions that an item spans at least."""
         return not self.flexible(item) or getattr(item, "repeat", None) == "+"
 
     @abc.abstractmethod
-    def flexible(self, item: Any) -> bool: ...
+    def flexible(self, item: Item) -> bool: ...
 
     @abc.abstractmethod
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
+    def stretch(self, item: Item, whole: str, at: str, size: str, rest: Rest) -> str:
         """Match an item that spans a varying number of positions. Returns its end as text."""
 
     @abc.abstractmethod
-    def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
+    def item(self, item: Item, x: str) -> Iterable[tuple[Item, str]]:
         """Match an item of a list, or give it back: it is looked at when all runs are known."""
 
-    def several(self, waiting: list[tuple[Any, str]]) -> None:
+    def several(self, waiting: list[tuple[Item, str]]) -> None:
         """Match the items that were given back."""
         assert not waiting
 
 
-def _summands(value: Any, number: int) -> Iterable[tuple[tuple[Any, int], ...]]:
+def _summands(value: Expr, number: int) -> Iterable[tuple[tuple[Expr, int], ...]]:
     """Return the orders of the terms of a value, each with its coefficient; none if it has another number of terms."""
     terms, constant = e.linear(value) if not isinstance(value, float) else ({}, 0)
     pool = [*terms.items(), *([(1, constant)] if constant else [])]
     return itertools.permutations(pool) if len(pool) == number else ()
 
 
-def _is_sum(value: Any, terms: Iterable[tuple[Any, int]]) -> bool:
+def _is_sum(value: Expr, terms: Iterable[tuple[Expr, int]]) -> bool:
     """Return whether a value is the sum of some terms, each with its coefficient."""
     total = functools.reduce(e.add, (e.multiply(*term) for term in terms))
     return not isinstance(value, float) and e.linear(value) == e.linear(total)
 
 
-def _factors(atom: Any, n: int) -> Iterator[tuple[Any, Any]]:
+def _factors(atom: Expr, n: int) -> Iterator[tuple[Expr, Expr]]:
     """Yield the ways to read a term as a product. A pattern may have the coefficient on either side."""
     if n == 1 and atom.__class__ is e.Binary and atom.op == "*":
         yield atom.a, atom.b
@@ -370,14 +378,14 @@ def _sum(base: str, offset: int) -> str:
     return f"{base} + {offset}" if offset else base
 
 
-def _role_end(items: tuple[Any, ...], start: int, role: str) -> int:
+def _role_end(items: tuple[e.Axis, ...], start: int, role: str) -> int:
     """Return the end of the run of axes with this role."""
     while start < len(items) and items[start].role == role:
         start += 1
     return start
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: Value, b: Value) -> bool:
     """Return whether values are equal, with 1, 1.0 and True apart; sums are equal in any order of their terms."""
     if a is b:
         return True

@@ -28,7 +28,7 @@ from ...ir.text.sizes import print_condition
 from ..language import core as s
 from ..language.core import walk
 from ..language.definitions import line_of
-from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions
+from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions, Value
 from ..language.rule import Rule
 from ..language.typed_slots import names_in, shape_of
 from .statements.pattern import RuleExpressions
@@ -47,7 +47,7 @@ class RewriteStep:
     rule: Rule
     before: Any
     after: Any
-    bound: Mapping[str, Any] = field(default_factory=dict)  # by the pattern, in a trace
+    bound: Mapping[str, Value] = field(default_factory=dict)  # by the pattern, in a trace
     folded: tuple[Folded, ...] = ()  # of its template, in a trace
     operands: tuple[Any, ...] = ()  # of a torch op: the values of its tensors
     origin: str = ""  # of a torch op that a template made: the user's op
@@ -69,7 +69,7 @@ def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
         said, hint = f"{last} fires on what it made", "add a condition that fails on what the rule made"
     if "repeat" in rule.attributes:
         hint += f", or `{s.DECREASES} N`: a number N that every firing makes smaller"
-    return DplcError(f"{what}: {said}", rule.span, shown_steps(steps[:STEPS]), hint)
+    return DplcError(f"{what}: {said}", rule, hint, shown_steps(steps[:STEPS]))
 
 
 STRICT = "DPLC_STRICT"  # in the environment: a failure that a compile survives is an error, as our tests want it
@@ -79,16 +79,20 @@ def is_strict() -> bool:
     return os.environ.get(STRICT, "0") not in ("", "0")
 
 
-def not_smaller(step: RewriteStep, kernel: str, last: Any, value: Any) -> DplcError:
+def not_smaller(step: RewriteStep, kernel: str, last: Value, value: Value) -> DplcError:
     """Return the error for a firing of a rule that does not make smaller what it `decreases`."""
     place = next(c for c in step.rule.clauses if isinstance(c, s.LetClause) and c.name == s.DECREASES)
     what = f"rule `{step.rule.name}` does not decrease `{written(place.value)}` in kernel {kernel}"
     what += f": it was {show(last)} at one firing and is {show(value)} at the next"
-    hint = "add a condition that fails on what the rule made, or count something that every firing makes smaller"
-    return DplcError(what, place.value.span, shown_steps([step]), hint)
+    return DplcError(
+        what,
+        place.value,
+        "add a condition that fails on what the rule made, or count something that every firing makes smaller",
+        shown_steps([step]),
+    )
 
 
-def smaller(value: Any, last: Any) -> bool:
+def smaller(value: Value, last: Value) -> bool:
     """Return whether a measure decreases: numbers from 0, or lists of such, which compare element by element."""
     numbers = [n for one in (value, last) for n in (one if isinstance(one, tuple) else (one,))]
     return type(value) is type(last) and all(isinstance(n, int) and n >= 0 for n in numbers) and value < last
@@ -133,10 +137,10 @@ def difference(before: str, after: str, context: int) -> Iterator[str]:
     return itertools.islice(lines, 2, None)
 
 
-def term_text(term: Any, depth: int = DEPTH) -> str:
+def term_text(term: Term, depth: int = DEPTH) -> str:
     """Return a term on one line."""
 
-    def inner(*terms: Any) -> str:
+    def inner(*terms: Term) -> str:
         return ", ".join(term_text(x, depth - 1) for x in terms)
 
     match term:
@@ -168,7 +172,7 @@ CHANGES_NOTHING = "it changes nothing: what it gives is what stands there"
 DIGITS = 4  # of a number that was computed
 BOUND = 240  # characters of what a pattern bound
 LENGTH = 60  # characters of a value; what is longer is left out
-Called = Mapping[Any, str]  # what values are called in the program
+Called = Mapping[Term, str]  # what values are called in the program
 NAMELESS: Called = MappingProxyType({})
 _ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value its text or its names tell
 
@@ -178,7 +182,7 @@ def what_it_saw(guard: s.Guard, env: Environment, expressions: Expressions, call
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
     entries = {name: show(x) for name, x in seen.items() if isinstance(x, int | float | str | e.Var | None)}
-    entries |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
+    entries |= {name: called[value] for name, value in seen.items() if isinstance(value, Term) and value in called}
     entries |= _policy_in(condition)
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
         entries = entries | _compared(condition, env, expressions) | entries
@@ -241,13 +245,13 @@ def _policy_in(node: s.Syntax) -> dict[str, str]:
     }
 
 
-def first_line(node: Any) -> str:
+def first_line(node: Node) -> str:
     """Return a statement or a kernel as one line."""
     text = print_unit(node) if isinstance(node, Kernel) else print_statement(node)
     return text.split("\n")[0].strip()
 
 
-def bound(env: Mapping[str, Any], parameters: Collection[str]) -> dict[str, str]:
+def bound(env: Mapping[str, Value], parameters: Collection[str]) -> dict[str, str]:
     """Return the values that a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`.
 
     Parameters are left out, because the trace shows them separately.
@@ -267,13 +271,13 @@ def folds(folded: Iterable[Folded]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _term(value: Any) -> str:
+def _term(value: object) -> str:
     if isinstance(value, Index):
         return f"Index({print_expr(value.expr)})" if not contains(value.expr, Term) else "Index(..)"
     return term_text(value) if isinstance(value, Term) else show(value)
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a value of a rule as text: numbers, names, lists, statements."""
     if isinstance(value, tuple):
         return "(" + ", ".join(map(show, value)) + ")"
@@ -284,7 +288,7 @@ def show(value: Any) -> str:
     return str(getattr(value, "name", None) or getattr(value, "buf", None) or type(value).__name__)
 
 
-def assigned(values: Mapping[str, Any]) -> str:
+def assigned(values: Mapping[str, object]) -> str:
     """Return values with their names as text: `N=2, K=none`."""
     return ", ".join(f"{name}={show(value)}" for name, value in values.items())
 
@@ -361,7 +365,7 @@ class Refusal:
         return self.render()
 
 
-def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, term: Any = None) -> Refusal:
+def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, term: Term | None = None) -> Refusal:
     """Return the refusal of a guard that did not hold in an environment."""
     seen = dict(env)  # the values of now: later clauses bind more
 
@@ -375,11 +379,12 @@ def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, t
 
 @dataclass(frozen=True)
 class _Event:
-    """Something in a trace. prefix: the letter of the level; label: of the pass."""
+    """Something in a trace. prefix: the letter of the level; label: of the pass; recorded: further texts."""
 
     prefix: str
     label: str
     event: ClassVar[str]
+    recorded: ClassVar[tuple[str, ...]] = ()
 
     @property
     def marker(self) -> str:
@@ -387,7 +392,8 @@ class _Event:
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
-        return {"event": self.event, "level": self.prefix, "pass": self.label}
+        said = {name: str(getattr(self, name)) for name in self.recorded}
+        return {"event": self.event, "level": self.prefix, "pass": self.label} | said
 
 
 @dataclass(frozen=True)
@@ -404,12 +410,12 @@ class Firing(_Event):
     location: str
     unit: str
     where: str
-    parameters: dict[str, Any]
+    parameters: Environment
     before: tuple[Any, ...]
     after: tuple[Any, ...]
     cleaned: tuple[str, ...] = ()
     weighed: tuple[WeighedChoice, ...] = ()
-    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    bound: Mapping[str, Value] = field(default_factory=dict, compare=False)
     folded: tuple[Folded, ...] = field(default=(), compare=False)
     held: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
 
@@ -440,7 +446,7 @@ class Firing(_Event):
 class Skip(_Event):
     """A pass that found nothing to do in a unit, and why."""
 
-    event = "skipped"
+    event, recorded = "skipped", ("rule", "unit", "reason")
     rule: str
     unit: str
     reason: Refusal | str
@@ -448,26 +454,18 @@ class Skip(_Event):
     def line(self) -> str:
         return f"--- {self.marker} skipped at {self.unit}: {self.reason}"
 
-    def record(self) -> dict[str, Any]:
-        """Return the record for `--json`."""
-        return super().record() | {"rule": self.rule, "unit": self.unit, "reason": str(self.reason)}
-
 
 @dataclass(frozen=True)
 class Remark(_Event):
     """Decision that was not made by a rule: a schedule out of the store."""
 
-    event = "remark"
+    event, recorded = "remark", ("unit", "text")
     unit: str
     text: str
     rule = where = ""
 
     def line(self) -> str:
         return f"{self.marker}{self.where} {self.unit}: {self.text}"
-
-    def record(self) -> dict[str, Any]:
-        """Return the record for `--json`."""
-        return super().record() | {"unit": self.unit, "text": self.text}
 
 
 @dataclass(frozen=True)
@@ -563,7 +561,7 @@ def lines_of(events: Iterable[Event], diffs: bool = True) -> Iterator[str]:
                 yield from (head, *(f"    {line}" for line in (*beside, *event.held())))
 
 
-def _text(units: tuple[Any, ...]) -> str:
+def _text(units: tuple[object, ...]) -> str:
     return "\n".join(print_program(unit) if isinstance(unit, Node) else str(unit) for unit in units)
 
 
@@ -575,12 +573,12 @@ def program_key(graph: TensorGraph, known: Collection[str]) -> str:
     places: dict[Term, int] = {}
     axes: dict[Axis, int] = {}
 
-    def stand_in(value: Any) -> Any:
+    def stand_in(value: Any) -> object:
         if value.__class__ is Axis:
             return "axis", axes.setdefault(value, len(axes)), str(value.extent)
         return ("term", places[value]) if value in places else None
 
-    written: list[Any] = []
+    written: list[object] = []
     for term in (*graph.ins, *postorder(out.value for out in graph.outs)):
         if term not in places:
             own = (term.name in known, term.dtype, term.axes) if isinstance(term, Input) else term
@@ -602,11 +600,11 @@ class Evidence:
     def __init__(self, rule: Rule):
         self.rule = rule
         self.refusals: list[Refusal] = []
-        self.nearest: tuple[int, bool, s.Syntax | None, Any] = 0, False, None, None
+        self.nearest: tuple[int, bool, s.Syntax | None, Node | None] = 0, False, None, None
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
-    def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
+    def near(self, matched: int, expected: s.Syntax, found: Node | None) -> None:
         """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, True) > self.nearest[:2]:  # else it is no nearer, however alike
             alike = type(found) is getattr(shape_of(expected), "cls", None)
@@ -617,7 +615,7 @@ class Evidence:
         self.note_open(env.get(UNDECIDED))
         self.refusals.append(failed_guard(self.rule, guard, env, depth))
 
-    def domain(self, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
+    def domain(self, place: s.Parameter, depth: int, which: str, value: Value, domain: tuple[Value, ...]) -> None:
         def text(called: Called) -> str:
             off = " (no value of it would pay here)" if which else ""
             shown = ", ".join((*map(show, domain[:12]), *["..."] * (len(domain) > 12)))
@@ -628,12 +626,12 @@ class Evidence:
     def refuse(self, depth: int, span: Span, text: str) -> None:
         self.refusals.append(Refusal(self.rule, span, lambda _: f"matched, but {text}", depth))
 
-    def undecided(self, span: Span, name: str, condition: Any, depth: int = 0) -> None:
+    def undecided(self, span: Span, name: str, condition: Value, depth: int = 0) -> None:
         """Note a let, a domain or a default without a value, because sizes leave it open."""
         self.note_open(condition)
         self.refuse(depth, span, f"`{name}` is undecided: {print_condition(condition)}")
 
-    def note_open(self, condition: Any) -> None:
+    def note_open(self, condition: Value) -> None:
         """Note a refusal that concrete numbers might avoid."""
         if condition.__class__ is str or has_sizes(condition):
             self.left_open.setdefault(f"{self.rule.name}: {print_condition(condition)}")

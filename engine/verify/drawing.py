@@ -18,13 +18,14 @@ from ...ir.functions import CAST, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.loop import Accumulate, For, Let, Load, Store
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
-from ...ir.node import Field, replace
+from ...ir.node import Expr, Field, replace
 from ...ir.program import Block, Kernel, Module
 from ...ir.substitute import substitute
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
 from ...ir.text.read_statements import CLOSED, Shape, read_expr
 from ...ir.tile import Combine, Stage, Tile
 from ..language import core as c
+from ..language.evaluate import Value
 from ..language.rule import Rule
 from ..language.typed_slots import calls, names_in, shape_of
 from ..rewrite.statements.template import defined
@@ -45,7 +46,7 @@ FRAMES = (  # the axes around a pattern without a Tile, with their roles
     {"i": "BLOCK", "j": "THREAD"}, {"i": "BLOCK", "j": "THREAD", "r": "REG"},
 )  # fmt: skip
 # What a field is that the pattern leaves open, by its sort.
-OPTIONS: dict[str, tuple[Any, ...]] = {
+OPTIONS: dict[str, tuple[Value, ...]] = {
     **CLOSED, "Fn": FOLDS[:2], "Dtype": ("f32",), "Int": (3, 2, 1), "Num": (0.0, 1.0), "Via": ("SYNC",),
     "Role": (*IN_TURNS, "free"),
 }  # fmt: skip
@@ -58,7 +59,7 @@ class Drawing:
     def __init__(self, rule: Rule, dice: Dice):
         self.rule, self.dice = rule, dice
         self.number, self.often, self.pick = dice.number, dice.often, dice.pick
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Value] = {}
 
     def known(self, name: str | None, draw: Callable[..., Any], *args: Any) -> Any:
         """Return the value of a variable, drawn at its first mention; None and `_` have another one each time."""
@@ -68,7 +69,7 @@ class Drawing:
             self.values[name] = draw(*args)
         return self.values[name]
 
-    def one_of(self, name: str, options: Sequence[Any], constants: Container[str] = ()) -> Any:
+    def one_of(self, name: str, options: Sequence[Value], constants: Container[str] = ()) -> Any:
         """Return the value of a variable that is one of some options. constants: the names that are no variables."""
         return name if name in constants else self.known(name, self.pick, options)
 
@@ -113,7 +114,7 @@ class Instance(Drawing):
             return (*self.run(scope, True), *self.block(node.body, scope), *self.run(scope, True))
         shape = shape_of(node)
         if shape is None:
-            raise DplcError("beyond the generator", node.span)
+            raise DplcError("beyond the generator", node)
         many = self.number(1, 2) if getattr(node, "repeat", None) else 1
         return tuple(made for _ in range(many) for made in self.filled(shape, scope))
 
@@ -138,7 +139,7 @@ class Instance(Drawing):
 
     def node(self, shape: Shape, scope: Scope) -> Any:
         """Return a node without its block, with values for the fields that a pattern mentions or that it must have."""
-        given: dict[str, Any] = {}
+        given: dict[str, Value] = {}
         for field in shape.cls.fields:
             value = shape.fields.get(field.name)
             if field.sort == "Block":
@@ -147,9 +148,9 @@ class Instance(Drawing):
                 given[field.name] = (self.listed if field.many else self.value)(field, value, scope)
         return shape.cls(**given)
 
-    def listed(self, field: Field, value: Any, scope: Scope) -> tuple[Any, ...]:
+    def listed(self, field: Field, value: Any, scope: Scope) -> tuple[Value, ...]:
         """Return the elements of a list: of a run of it, and of a name for all of it, several."""
-        found: list[Any] = []
+        found: list[Value] = []
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, c.Run) or item is value:
                 found += self.known(name_of(item), self.several, field, scope, getattr(item, "role", None))
@@ -157,7 +158,7 @@ class Instance(Drawing):
                 found.append(self.value(field, item, scope))
         return tuple(found)
 
-    def several(self, field: Field, scope: Scope, role: str | None) -> tuple[Any, ...]:
+    def several(self, field: Field, scope: Scope, role: str | None) -> tuple[Value, ...]:
         """Return the elements of a run in a list: axes of a tile, an index, axes of a reduction."""
         if field.sort != "Axis":
             return self.index(scope) if field.name == "idx" else (Var(self.pick(parallel(scope) or ("t",))),)
@@ -165,7 +166,7 @@ class Instance(Drawing):
         number = range(self.pick((1, 2, 1, 2, 1, 2, 0)))
         return tuple(Axis(self.fresh(self.pick("abcde")), self.pick((2, 4, 3, 8)), self.pick(roles)) for _ in number)
 
-    def value(self, field: Field, node: Any, scope: Scope) -> Any:
+    def value(self, field: Field, node: Any, scope: Scope) -> Value:
         """Return the value of a field, or of an element of a list."""
         node = c.bare(node)
         number, nested, name = c.constant_of(node), shape_of(node), name_of(node)
@@ -186,7 +187,7 @@ class Instance(Drawing):
                 return Call(fn, tuple(self.value(field, item, scope) for item in node.items))
         return self.known(name, self.draw, field, scope)
 
-    def draw(self, field: Field, scope: Scope) -> Any:
+    def draw(self, field: Field, scope: Scope) -> Value:
         """Return a value for a field that the pattern leaves open."""
         if field.sort == "Name":
             return self.fresh("n")
@@ -236,17 +237,17 @@ class Instance(Drawing):
         self.count += 1
         return f"{hint}{self.count}"
 
-    def index(self, scope: Scope, whole: bool = False) -> tuple[Any, ...]:
+    def index(self, scope: Scope, whole: bool = False) -> tuple[Value, ...]:
         """Return an index of some names in scope, or of all of them: one by one, or as one number."""
         if len(scope) > 1 and self.often(35):  # the second one varies fastest
-            flat: Any = 0
+            flat: Expr = 0
             for axis in scope if whole else (self.pick(scope[:-1]), scope[-1]):
                 flat = add(multiply(flat, axis.extent), Var(axis.name))
             return (flat,)
         some = () if whole else tuple(axis for axis in scope if self.often(60)) or scope[-1:]
         return tuple(Var(axis.name) for axis in some or scope) or (0,)
 
-    def computed(self, *indices: tuple[Any, ...], buffer: str | None = None, to: tuple[Any, ...] = ()) -> Block:
+    def computed(self, *indices: tuple[Expr, ...], buffer: str | None = None, to: tuple[Expr, ...] = ()) -> Block:
         """Return a sum of elements of memory, or of products of two. to: the index that they are stored at instead."""
         loads = [Load(self.fresh("v"), buffer or self.fresh("X"), index) for index in indices]
         values = [Var(load.dst) for load in loads]
@@ -276,7 +277,7 @@ class Instance(Drawing):
         return body if loops else (For(k.name, 0, self.pick((4, 8, 6)), body, "reduce"),)
 
 
-def name_of(node: Any) -> str | None:
+def name_of(node: object) -> str | None:
     """Return the name that a piece of a pattern is, or a run of it; None for anything else, and for `_`."""
     node = node.base if isinstance(node, c.Run) else node
     return node.text if isinstance(node, c.NameOf) and node.text != "_" else None

@@ -11,10 +11,10 @@ import math
 import zlib
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ...codegen.arrays import Array
 from ...codegen.compiler import BuildError
 from ...codegen.emulator.executor import run_kernels
 from ...ir.diagnostic import DplcError
@@ -25,17 +25,17 @@ from ...ir.interp import tensor, tile
 from ...ir.kernel import Launch
 from ...ir.loop import For, Load, Merge
 from ...ir.monoids import monoid, of_part
-from ...ir.node import nodes
+from ...ir.node import Node, nodes
 from ...ir.program import Module, Param, delivered, supplied
 from ...ir.tensor import Fold, Reduce, TensorGraph, operands
 from ...ir.tile import Tile
-from .outcome import ERRORS, REORDERED, unlike
+from .outcome import ERRORS, REORDERED, Arrays, unlike
 from .whole_programs import TooLarge
 
 COUNT = "n0"
 
 
-def finite_masks(graph: TensorGraph, data: Any) -> list[Any]:
+def finite_masks(graph: TensorGraph, data: Arrays) -> list[Array]:
     """Return a mask for every output: True where no value on the way to an element is infinite or NaN.
 
     An equation between real numbers holds for these elements only: division by zero has no real value.
@@ -45,7 +45,7 @@ def finite_masks(graph: TensorGraph, data: Any) -> list[Any]:
     return [True if bad is None else ~tensor.stored(bad, out) for out, bad in masks]
 
 
-def in_domain(graph: TensorGraph, data: Any) -> bool:
+def in_domain(graph: TensorGraph, data: Arrays) -> bool:
     """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
     values = tensor.values(graph, data)
     folds = (x for x in values if isinstance(x, Fold) and of_part(x.part)[0].operands[0] == COUNT)
@@ -53,14 +53,13 @@ def in_domain(graph: TensorGraph, data: Any) -> bool:
     return all(((count == 0) | (count >= 1)).all() for count in counts)
 
 
-def has_integer_summands(graph: TensorGraph, data: Any) -> bool:
+def has_integer_summands(graph: TensorGraph, data: Arrays) -> bool:
     """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
     values = tensor.values(graph, data)
     summed = (values[y].data for x in values if isinstance(x, Reduce | Fold) for y in operands(x))
     return all((value == np.round(value)).all() for value in summed)
 
 
-Arrays = dict[str, Any]
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest WGMMA
 LARGEST_WORK = 1 << 22  # elements of a tile times iterations of its loops
 LARGEST_INPUT = 1 << 26  # elements of a buffer: half a gigabyte
@@ -82,7 +81,7 @@ def inputs_of(program: Module, seed: int) -> Arrays:
     return {p.name: np.abs(array(p, seed)) if p.name in counts else array(p, seed) for p in params}
 
 
-def array(param: Param, seed: int) -> Any:
+def array(param: Param, seed: int) -> Array:
     """Return the values of an input; the name and the seed determine them."""
     dice = np.random.default_rng([seed, zlib.crc32(param.name.encode())])
     if param.dtype == "b8":
@@ -148,7 +147,7 @@ def _held(tile: Tile) -> int:
     return thread_count(tile) * max(math.prod(n for name, n in registers.items() if name in names) for names in every)
 
 
-def _iterations(statement: Any) -> int:
+def _iterations(statement: Node) -> int:
     inner = sum(map(_iterations, getattr(statement, "body", ()))) or 1
     if not isinstance(statement, For):
         return inner

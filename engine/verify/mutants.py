@@ -14,8 +14,7 @@ from ..kernels.examples import TRIES, run_example, run_examples
 from ..language import core as s
 from ..language.core import children
 from ..language.rule import Rule, RuleSet
-from ..language.rule_scope import Finding
-from ..language.sorts import WARNING, Complaint
+from ..language.sorts import WARNING, Finding
 from ..language.spelling import expression
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
@@ -126,10 +125,9 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Yield the rule without one `require`, for each."""
-    for guard in rule.guards:
-        if guard.kind == "require":
-            kept = tuple(clause for clause in rule.clauses if clause is not guard)
-            yield f"without `require {expression(guard.condition)}`", replace(rule, clauses=kept)
+    for guard in rule.required:
+        kept = tuple(clause for clause in rule.clauses if clause is not guard)
+        yield f"without `require {expression(guard.condition)}`", replace(rule, clauses=kept)
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
@@ -142,7 +140,7 @@ def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
 Changed = Iterator[tuple[str, Any]]
 
 
-def _changed(node: Any) -> Changed:
+def _changed(node: object) -> Changed:
     """Yield each possible change of a template, with its description."""
     if isinstance(node, s.Syntax):
         yield from _own(node)
@@ -201,7 +199,7 @@ def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterato
                 what = f'rule `{rule.name}`: no known program is refused because "{guard.reason}"'
                 note = f"{count} programs of examples were tried"
                 hint = f'add an example that `gives no "{guard.reason}"`, or take the guard out'
-                yield Finding(Complaint(what, guard, hint, (note,), WARNING), "unviolated")
+                yield Finding(what, guard, hint, (note,), WARNING, "unviolated")
 
 
 def _unrefused(engine: Engine, rule: Rule, guard: s.Guard, target: Target) -> int | None:

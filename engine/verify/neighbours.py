@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Container, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from ...ir import compose
 from ...ir.expr import Axis, Binary, Call, Not, Sum, Var, add, both, free_names, multiply, rebuild, total
 from ...ir.functions import FUNCTIONS
 from ...ir.kernel import THREAD, Branch, Launch, Replicate
 from ...ir.loop import LOOP_ROLES, Accumulate, For, If, Let, Load, Store
-from ...ir.node import Node, nodes, replace
-from ...ir.program import Block, Kernel, Module
+from ...ir.node import Expr, Node, Value, nodes, replace
+from ...ir.program import Block, Kernel, Module, Stmt
 from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, terms
 from ...ir.tile import VIAS, Combine, CombineTuple, Mma, Stage, Sync, Tile, Wait, WaitMma
 from ...ir.verify.kernel import problems
+from ..rewrite.statements.driver import names_given
 from ..rewrite.statements.site import Context, holes, places, splice, unused
 from .drawing import BINARY, EXTENTS, FOLDS, LONGEST, NUMBERS, SHORT, TERM_EXTENTS, UNARY
 from .outcome import ERRORS, Dice, constant, numeral
-from .whole_programs import TooLarge, bound_names, closed, completed, sized
+from .whole_programs import TooLarge, closed, completed, sized
+
+T = TypeVar("T")
 
 
 def perturbed(program: Module, dice: Dice) -> Module:
@@ -33,7 +36,7 @@ def perturbed(program: Module, dice: Dice) -> Module:
     return completed(program)
 
 
-def _with(items: tuple[Any, ...], at: int, *new: Any) -> tuple[Any, ...]:
+def _with(items: tuple[T, ...], at: int, *new: T) -> tuple[T, ...]:
     """Return the items with others, or none, instead of the one at a position."""
     return (*items[:at], *new, *items[at + 1 :])
 
@@ -67,7 +70,7 @@ def _extents(body: Block) -> list[int]:
     return sorted(n for n in found if type(n) is int and n > 1)
 
 
-def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
+def renumbered(value: T, change: Callable[[int], Expr]) -> T:
     """Return a program, or a part of one, with its whole numbers changed; what is not a number of an index stays."""
 
     def visit(value: Any) -> Any:
@@ -88,13 +91,15 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
         fields = [name for name in type(node).inner if name != "slot"]  # the slot of a ring is not an extent
         return replace(node, **{name: visit(getattr(node, name)) for name in fields})
 
-    return visit(value)
+    changed: T = visit(value)
+    return changed
 
 
 # ---- one statement
 
 
-Edit = Callable[[Any, Context, Dice], Any]  # to another statement, several or none; the context is its place
+Edited = Stmt | Block  # another statement, several or none
+Edit = Callable[[Any, Context, Dice], Edited]  # of a statement; the context is its place
 
 
 def other_statement(kernel: Kernel, dice: Dice) -> Kernel:
@@ -110,7 +115,7 @@ def other_statement(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 # Values of fields, by the class of the node.
-ALTERNATIVES: dict[type, dict[str, tuple[Any, ...]]] = {
+ALTERNATIVES: dict[type, dict[str, tuple[Value, ...]]] = {
     For: {"role": LOOP_ROLES}, Axis: {"role": ("THREAD", "BLOCK", "REG")}, Accumulate: {"fn": FOLDS},
     Stage: {"via": VIAS, "pad": (0, 1, 4), "lanes": (0, 2, 4)},
 }  # fmt: skip
@@ -131,13 +136,13 @@ def other_field(node: Any, context: Context, dice: Dice) -> Any:
     return replace(node, **{field: dice.pick(options)})
 
 
-def guarded(statement: Any, context: Context, dice: Dice) -> Any:
+def guarded(statement: Stmt, context: Context, dice: Dice) -> Stmt:
     """Put a statement under a guard on an axis or a loop around it."""
-    names = [name for outer in context.around for name in bound_names(outer)]
+    names = [name for outer in context.around for name in names_given(outer)]
     return If(Binary("<", Var(dice.pick(names)), dice.number(1, 9)), (statement,)) if names else statement
 
 
-def other_guard(statement: Any, context: Context, dice: Dice) -> Any:
+def other_guard(statement: If | Load, context: Context, dice: Dice) -> Stmt:
     """Narrow a guard, or put a load under one."""
     names = sorted(free_names(statement.cond if isinstance(statement, If) else statement.idx))
     if not names:
@@ -148,25 +153,25 @@ def other_guard(statement: Any, context: Context, dice: Dice) -> Any:
     return replace(statement, when=Binary("<", name, dice.number(1, 9)), other=float(dice.number(0, 1)))
 
 
-def repeated(statement: Any, context: Context, dice: Dice) -> Any:
+def repeated(statement: Stmt, context: Context, dice: Dice) -> Stmt:
     """Put a loop around a statement: serial or a reduction."""
     name = unused("again", {loop.var for loop in nodes(context.statements, For)})
     return For(name, 0, dice.number(2, 3), (statement,), dice.pick(("serial", "reduce")))
 
 
-def extended(statement: Any, context: Context, dice: Dice) -> Any:
+def extended(statement: Stmt, context: Context, dice: Dice) -> Block:
     """Add a statement before or after another one: a sum of a value that is read or computed again, or a barrier."""
-    known: list[Any] = [*nodes(context.statements, Load, Let)]
+    values: list[Any] = [*nodes(context.statements, Load, Let)]
     more: Block = (Sync(),)
-    if known and dice.often(75):
-        value = dice.pick(known)
+    if values and dice.often(75):
+        value = dice.pick(values)
         again = dice.pick((value, replace(value, dst="extra"), Let("extra", Call("multiply", (Var(value.dst), 2.0)))))
         total = Accumulate("total", dice.pick(FOLDS), Var(again.dst))
         more = (total,) if again is value else (again, total)
     return (statement, *more) if dice.often(70) else (*more, statement)
 
 
-def other_index(load: Any, context: Context, dice: Dice) -> Any:
+def other_index(load: Load, context: Context, dice: Dice) -> Stmt:
     """Scale or shift an index of a load, or reverse the order of its indices."""
     if len(load.idx) > 1 and dice.often(50):
         return replace(load, idx=load.idx[::-1])
@@ -175,7 +180,7 @@ def other_index(load: Any, context: Context, dice: Dice) -> Any:
     return replace(load, idx=_with(load.idx, at, moved))
 
 
-def copied_again(load: Any, context: Context, dice: Dice) -> Any:
+def copied_again(load: Load, context: Context, dice: Dice) -> Edited:
     """Fill a shared-memory tile with other elements, and read it once more."""
     stage = {stage.dst: stage for stage in nodes(context.statements, Stage)}.get(load.buf)
     if stage is None:
@@ -239,10 +244,10 @@ def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
     old, new = dice.pick(found), numeral(dice, TERM_EXTENTS, 1, SHORT)
     equal = [x for x in terms(graph) if isinstance(x, Const) and x.value == old]
     changed = _replaced(graph, {x: compose.const(new, x.dtype) for x in equal})
-    return renumbered(changed, resized(old, new))  # type: ignore[no-any-return]
+    return renumbered(changed, resized(old, new))
 
 
-def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGraph:
+def with_numbers(graph: TensorGraph, change: Callable[[int], Expr]) -> TensorGraph:
     """Return the program with the whole numbers of axes and indices changed; constants stay."""
     return _lean(renumbered(graph, change))
 

@@ -14,11 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...codegen.arrays import Array
 from ...ir.diagnostic import DplcError
+from ..language.evaluate import Environment
 from .proofs import integers
 from .proofs.integers import Proof, proof_lines
 
 T = TypeVar("T")
+Arrays = dict[str, Array]  # of numpy or torch, by name
 # What a wrong rule, or a program without a meaning, may raise on its way.
 ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError)
 # How far floats may be apart, as a share of the largest: of sums in another order, and of equations of real numbers.
@@ -62,12 +65,12 @@ def numeral(dice: Dice, options: Sequence[int], low: int, high: int) -> int:
     return dice.pick(named if named and dice.often(NAMED) else options)
 
 
-def constant(dice: Dice, options: Sequence[Any]) -> Any:
+def constant(dice: Dice, options: Sequence[float]) -> float:
     """Return a number that a program may hold: one of the options, or one that the rule names."""
     return dice.pick(dice.named if dice.named and dice.often(NAMED) else options)
 
 
-def agree(want: Any, have: Any, tolerance: float) -> Any:
+def agree(want: Array, have: Array, tolerance: float) -> Array:
     """Return the elements at which two arrays agree.
 
     Elements agree if they are equal, or both NaN, or if they are floats that differ by at most `tolerance` times the
@@ -81,7 +84,7 @@ def agree(want: Any, have: Any, tolerance: float) -> Any:
     return same
 
 
-def unlike(name: str, want: Any, have: Any, tolerance: float, where: Any = True) -> str | None:
+def unlike(name: str, want: Array, have: Array, tolerance: float, where: Array = True) -> str | None:
     """Return the first difference of two arrays, in words, or None. where: the elements that are compared."""
     same = agree(want, have, tolerance) | ~np.asarray(where)
     if same.all():
@@ -104,7 +107,7 @@ class Subject:
     text: str
     value: Any = field(compare=False, repr=False)
     origin: str = ""
-    pinned: dict[str, Any] = field(default_factory=dict, compare=False)
+    pinned: Environment = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> str:
@@ -224,7 +227,7 @@ def counterexample_text(verdict: RuleVerdict) -> str:
     return "\n".join([head, *comments, *([PINNED + json.dumps(pinned)] if pinned else ()), rest])
 
 
-def pinned_in(text: str) -> dict[str, Any]:
+def pinned_in(text: str) -> Environment:
     """Return the parameters that a counterexample was found with."""
     found = re.search(rf"^{PINNED}(.*)$", text, re.MULTILINE)
     return json.loads(found[1]) if found else {}  # type: ignore[no-any-return]

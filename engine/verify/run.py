@@ -119,8 +119,8 @@ def named_numbers(rule: Rule) -> tuple[int | float, ...]:
     What its guards compare with is where a rule may be wrong.
     """
     written = map(s.constant_of, walk((rule.match, rule.clauses, rule.parameters)))
-    found = (n for n in written if type(n) in (int, float) and math.isfinite(n))
-    near = ((n, n + 1, n - 1, 2 * n) if type(n) is int else (n,) for n in found)
+    found = (n for n in written if n is not None and not isinstance(n, bool) and math.isfinite(n))
+    near = ((n, n + 1, n - 1, 2 * n) if isinstance(n, int) else (n,) for n in found)
     return tuple(dict.fromkeys(itertools.chain.from_iterable(near)))
 
 
@@ -168,7 +168,7 @@ class Checkers:
 
 def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVerdict:
     """Check one rule on its own examples, borrowed ones, and random programs; a counterexample is shrunk."""
-    guards = tuple(guard.reason for guard in rule.guards if guard.kind == "require")
+    guards = tuple(guard.reason for guard in rule.required)
     verdict = RuleVerdict(rule.name, rule.level, rule.location, drawn=options.examples > 0, guards=guards)
     checker, started = checkers.of(rule.level), time.monotonic()
     tried: dict[str, Outcome | Wrong] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Size, Undecided, add, multiply, subtract
 from ...ir.loop import For
-from ...ir.node import Node, nodes, values
+from ...ir.node import Expr, Node, nodes, values
 from ...ir.program import Kernel
 from ...ir.sizes import highest, numbers
 from ...ir.substitute import with_sizes
@@ -25,7 +25,7 @@ from ...ir.text.programs import print_program, read_program
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..language import core as s
-from ..language.evaluate import NotComputed
+from ..language.evaluate import Environment, NotComputed
 from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.driver import wellformed
 from .neighbours import renumbered, with_numbers
@@ -39,16 +39,17 @@ MOST_ELEMENTS = 1 << 18  # over the axes of a term, where the size is greatest
 FEWEST = 3  # numbers: through two there is always a line
 TRIES = 60  # programs drawn from the pattern with the numbers of a proof
 NO_PROGRAM = (*ERRORS, Undecided, TooLarge, NoSubject)  # what a program without a meaning, or none, may raise
-WithSize = tuple[Any, Mapping[int, Any], Size]
+Program = Any  # of a level: kernels, or a graph on tensor or torch
+WithSize = tuple[Program, Mapping[int, Program], Size]
 
 
-def with_a_size(program: Any, seed: int) -> WithSize | None:
+def with_a_size(program: Program, seed: int) -> WithSize | None:
     """Return the program with one of its extents a size, the program at each number, and the size.
 
     program: kernels, or a graph on tensor or torch. Returns None if no extent may be a size. The seed determines the
     extent.
     """
-    make: Callable[[Any, Size, random.Random], WithSize | None]
+    make: Callable[[Program, Size, random.Random], WithSize | None]
     if isinstance(program, TensorGraph):
         make, open_ = _term, [axis.extent for x in program.ins for axis in x.axes]
     elif isinstance(program, TorchGraph):
@@ -64,7 +65,7 @@ def with_a_size(program: Any, seed: int) -> WithSize | None:
     return make(program, Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number), dice)
 
 
-def at_numbers(program: Any, size: Size) -> dict[int, Any]:
+def at_numbers(program: Program, size: Size) -> dict[int, Program]:
     """Return the program at each number of the size for which it has a meaning: an index may divide by `size - 1`."""
     found = {}
     for number in numbers(size):
@@ -73,7 +74,7 @@ def at_numbers(program: Any, size: Size) -> dict[int, Any]:
     return found
 
 
-def _scaled(number: int, size: Size) -> Any:
+def _scaled(number: int, size: Size) -> Expr:
     """Return a number, where it is a multiple of the hint of a size the same multiple of the size."""
     return multiply(number // size.hint, size) if number % size.hint == 0 else number
 
@@ -172,17 +173,17 @@ class Checker:
     level: str
     levels: tuple[str, ...]
     kind: type
-    settings: Callable[[s.Example, Rule], dict[str, Any]]
-    near: Callable[[Any, Dice], Any]
+    settings: Callable[[s.Example, Rule], Environment]
+    near: Callable[[Program, Dice], Program]
     share: int
     strict = False
-    with_a_size: Callable[[Any, int], WithSize | None] = staticmethod(with_a_size)
+    with_a_size: Callable[[Program, int], WithSize | None] = staticmethod(with_a_size)
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
 
     # ---- subjects
-    def subject(self, program: Any, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
+    def subject(self, program: Program, origin: str, pinned: Environment | None = None) -> Subject:
         """Return a program as a subject."""
         return Subject(print_program(program, self.level), program, origin, pinned or {})
 
@@ -203,7 +204,7 @@ class Checker:
                         origin = f'example "{example.title}" of `{rule.name}`'
                         yield self.subject(program, origin, self.settings(example, rule))
 
-    def program(self, rule: Rule, block: s.Nodes) -> Any:
+    def program(self, rule: Rule, block: s.Nodes) -> Program:
         """Return the program in a block of an example, None for a block that holds no subject."""
 
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
@@ -224,7 +225,7 @@ class Checker:
         """Return whether to draw near an example of the rule."""
         return dice.often(self.share)
 
-    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> Any:
+    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> Program:
         """Return a program made from the rule's pattern. numbers: of variables that a proof names."""
 
     def refuting(self, rule: Rule, numbers: Mapping[str, int], own: Iterable[Subject]) -> Iterator[Subject]:
@@ -242,7 +243,12 @@ class Checker:
         return [r for r in same if r.attributes & {"canonical", "local"} == kind]
 
     def check_at_a_size(
-        self, rule: Rule, subject: Subject, program: Any, fire: Callable[[Any], list[Any]], end: str = "(with a size)"
+        self,
+        rule: Rule,
+        subject: Subject,
+        program: Program,
+        fire: Callable[[Program], list[Program]],
+        end: str = "(with a size)",
     ) -> None:
         """Fire on a program with a size, and compare at numbers. Raises Wrong.
 
@@ -275,14 +281,14 @@ class Checker:
                     details = ["of", *self.lines(before), *self.becomes(made)]
                     raise Wrong(subject, f"{differs} {where} {end}", details)
 
-    def _differs(self, rule: Rule, program: Any, became: Any, seed: int) -> str | None:
+    def _differs(self, rule: Rule, program: Program, became: Program, seed: int) -> str | None:
         """Return the first difference of a rewritten program, or None. May raise an error if it has no meaning."""
 
-    def lines(self, program: Any) -> list[str]:
+    def lines(self, program: Program) -> list[str]:
         """Return the lines of a program."""
         return print_program(program).splitlines()
 
-    def becomes(self, made: Any) -> list[str]:
+    def becomes(self, made: Program) -> list[str]:
         """Return the lines for people of what a rule made."""
         return ["it becomes", *self.lines(made)]
 

@@ -17,6 +17,7 @@ from ...ir.text.programs import print_program, read_program
 from ...ir.verify.kernel import problems
 from ..kernels.examples import arguments, read_subject
 from ..language import core as s
+from ..language.evaluate import Environment
 from ..language.rule import Rule, RuleSet, pass_name
 from ..language.typed_slots import every
 from ..rewrite.statements.compiled import Match
@@ -119,9 +120,7 @@ class StatementChecker(Checker):
                 break
         return outcome
 
-    def _ways(
-        self, rule: Rule, program: Module, machine: Target, given: dict[str, Any], outcome: Outcome
-    ) -> list[Match]:
+    def _ways(self, rule: Rule, program: Module, machine: Target, given: Environment, outcome: Outcome) -> list[Match]:
         """Return some of the ways to fire, with as many parameter values among them as possible."""
         sites, evidence = functools.partial(self.engine.sites, rule, program, machine), Evidence(rule)
         found = list(islice(sites(search=True), SEEN))
@@ -222,7 +221,7 @@ def _asked_for(rule: Rule) -> list[str]:
     return named if rule.device is None else [rule.device.text, *named]
 
 
-def _changed(body: Block, change: Mapping[int, int]) -> Any:
+def _changed(body: Block, change: Mapping[int, int]) -> Block:
     return renumbered(body, lambda n: change.get(n, n))
 
 

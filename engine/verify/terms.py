@@ -6,10 +6,10 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
+from ...codegen.arrays import Array
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import FLOATS
@@ -30,13 +30,13 @@ from ..ruleset import Toolchain
 from .drawing import TermInstance
 from .meaning import array, finite_masks, has_integer_summands, in_domain
 from .neighbours import perturbed_term
-from .outcome import ERRORS, REAL, REORDERED, Dice, Outcome, Subject, Wrong, said, unlike
-from .sized import Checker, faults
+from .outcome import ERRORS, REAL, REORDERED, Arrays, Dice, Outcome, Subject, Wrong, said, unlike
+from .sized import Checker, Program, faults
 
 FLAVOURS = ("whole", "real", "signed", "normal", "special")
 SIZED_FLAVOURS = ("whole", "normal")
 # Meaning of a program: a flavour of inputs, the inputs, the outputs, and the elements of each that are compared.
-Reference = tuple[str, dict[str, Any], list[Any], list[Any]]
+Reference = tuple[str, Arrays, list[Array], list[Array]]
 
 
 class TermChecker(Checker):
@@ -53,7 +53,7 @@ class TermChecker(Checker):
         self.algebras = tools.algebra, tools.commuting
 
     # ---- subjects
-    def program(self, rule: Rule, block: s.Nodes) -> Any:
+    def program(self, rule: Rule, block: s.Nodes) -> TensorGraph | None:
         return read_graph(block[0]) if getattr(block[0], "kind", "") == "graph" else None  # type: ignore[arg-type]
 
     def near(self, program: TensorGraph, dice: Dice) -> TensorGraph:
@@ -129,7 +129,7 @@ class TermChecker(Checker):
         others = tuple(other for other in self.fusion if other.name != rule.name)
         for sets in ((self.fusion, others), ((rule,), ())):
 
-            def kernels(program: TensorGraph, sets: Any = sets) -> list[Any]:
+            def kernels(program: TensorGraph, sets: tuple[tuple[Rule, ...], ...] = sets) -> list[Program]:
                 """Return the kernels, if they differ from those without the rule."""
                 plain, _ = materialised(program)
                 made, without = (compile_graph(plain, self._fusing(r, pinned), machine).kernels for r in sets)
@@ -144,7 +144,7 @@ class TermChecker(Checker):
                 outcome.parameters |= {f"{name}={value}" for name, value in pinned}
 
     # ---- comparing
-    def _same(self, rule: Rule, subject: Subject, made: Any, known: list[Reference]) -> None:
+    def _same(self, rule: Rule, subject: Subject, made: Program, known: list[Reference]) -> None:
         """Raise Wrong if a result is not well formed, or does not mean what its subject means."""
         try:
             if isinstance(made, TensorGraph):
@@ -155,22 +155,22 @@ class TermChecker(Checker):
         if problem:
             raise Wrong(subject, problem, self.becomes(made))
 
-    def _differs(self, rule: Rule, program: TensorGraph, became: Any, seed: int) -> str | None:
+    def _differs(self, rule: Rule, program: TensorGraph, became: Program, seed: int) -> str | None:
         return differs(rule, program, became, references(rule, program, SIZED_FLAVOURS, seed), exact=False)
 
-    def lines(self, program: Any) -> list[str]:
+    def lines(self, program: Program) -> list[str]:
         """Return the lines of a graph without the names of its values, or of kernels."""
         unnamed = replace(program, names=()) if isinstance(program, TensorGraph) else program
         return [line for line in print_program(unnamed).splitlines() if line]
 
 
-def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
+def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> Arrays:
     """Return the inputs of a program.
 
     flavour: whole: small integers, so that sums are exact; real: positive fractions; special: infinities and nan among
     them; signed, normal: normally distributed.
     """
-    data: dict[str, Any] = {}
+    data: Arrays = {}
     for n, x in enumerate(graph.ins):
         values = array(Param(x.name, x.dtype, tuple(axis.extent for axis in x.axes)), seed)
         if flavour != "whole" and x.dtype in FLOATS:
@@ -194,7 +194,9 @@ def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: in
             yield flavour, data, wanted, finite_masks(graph, data) if "approx" in rule.attributes else every
 
 
-def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Reference], exact: bool = True) -> str | None:
+def differs(
+    rule: Rule, graph: TensorGraph, became: Program, known: Iterable[Reference], exact: bool = True
+) -> str | None:
     """Return the difference between the graph and the graph, or the kernels, that a rule rewrote it to; None if equal.
 
     exact: for integer inputs, results must be equal if all sums are whole.
@@ -215,7 +217,7 @@ def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Referen
     return None
 
 
-def _memory(kernels: Any, data: Any, graph: TensorGraph) -> list[Any]:
+def _memory(kernels: Program, data: Arrays, graph: TensorGraph) -> list[Array]:
     """Return the outputs of a graph as its kernels store them."""
     memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
     return [memory[out.name].reshape([axis.extent for axis in out.axes]) for out in graph.outs]

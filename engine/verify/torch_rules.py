@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
+from ...codegen.arrays import Array
 from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
+from ...ir.node import Value
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph
 from ...ir.torch import TorchGraph
@@ -18,7 +19,7 @@ from ..kernels.examples import attempts, lower_with, torch_subject
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable, StatementPattern
-from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, agree, said, unlike
+from .outcome import ERRORS, Arrays, Dice, Outcome, Subject, Wrong, agree, said, unlike
 from .sized import Checker, exceeds, faults
 from .torch_subjects import (
     NoSubject,
@@ -150,7 +151,7 @@ class TorchChecker(Checker):
         outs = zip(program.outs, map(_array, results), got, strict=True)
         return next(filter(None, (_difference(*out, _undefined(program), near) for out in outs)), None)
 
-    def wanted(self, graph: TorchGraph, seed: int) -> Any:
+    def wanted(self, graph: TorchGraph, seed: int) -> tuple[Arrays, list[Array]] | None:
         """Return (tensors, the results of torch), or None if torch has no result or not always the same."""
         judged = not any(op.op in SMOOTH and op.types[0].shape[-1] == 1 for op in graph.body)
         for tensors in fillings(graph, seed) if judged else ():
@@ -170,13 +171,13 @@ def _undefined(graph: TorchGraph) -> bool:
     return any(UNWRITTEN in op.op for op in graph.body)
 
 
-def _fixed(rule: Rule) -> dict[str, Any]:
+def _fixed(rule: Rule) -> dict[str, Value]:
     """Return the fields to which the pattern gives a value."""
     keywords = StatementPattern(rule.match[-1]).keywords
     return {name: value for name, value in keywords.items() if isinstance(value, int | float | str)}
 
 
-def _array(tensor: Any) -> Any:
+def _array(tensor: Array) -> Array:
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
@@ -186,7 +187,7 @@ def _places(out: Param) -> tuple[int, ...]:
     return tuple(n for n in out.shape if n != 1)
 
 
-def _difference(out: Param, want: Any, got: Any, undefined: bool, near: float = TOLERANCE) -> str | None:
+def _difference(out: Param, want: Array, got: Array, undefined: bool, near: float = TOLERANCE) -> str | None:
     shape = _places(out)
     if got.shape != shape:
         return f"`{out.name}` has the shape {list(got.shape)}, not {list(shape)}"

@@ -6,15 +6,16 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from ...codegen.arrays import Array
 from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
-from ...ir.node import replace, values
+from ...ir.node import Value, replace, values
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads, resolve
 from ...ir.torch import TorchGraph, TorchOp
-from .outcome import Dice, constant, numeral
+from .outcome import Arrays, Dice, constant, numeral
 
 SIZES = (3, 2, 5, 1, 4, 7, 6, 8, 12, 9)
 LONGEST = 16  # of the extents that a rule names
@@ -30,7 +31,7 @@ class NoSubject(Exception):
     """Torch itself refuses the program."""
 
 
-def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> Any:
+def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> Array:
     """Return a tensor for an input: normal numbers (unit: between 0 and 1), small indices, truth values."""
     import torch
 
@@ -50,7 +51,7 @@ def limit_of(graph: TorchGraph) -> int:
     return next((n for n in extents(graph) if n > 1), 2)
 
 
-def fillings(graph: TorchGraph, seed: int = 0) -> Iterator[dict[str, Any]]:
+def fillings(graph: TorchGraph, seed: int = 0) -> Iterator[Arrays]:
     """Yield tensors for the inputs, by name, in the order to try them: torch may refuse some indices and floats."""
     for limit, unit in ((limit_of(graph), False), (limit_of(graph), True), (1, False)):
         yield {param.name: sample(param, seed, limit, unit) for param in graph.ins}
@@ -73,7 +74,7 @@ def retyped(graph: TorchGraph) -> TorchGraph:
     raise NoSubject(refusal)
 
 
-def _typed(op: TorchOp, tensors: dict[str, Any]) -> TorchOp:
+def _typed(op: TorchOp, tensors: Arrays) -> TorchOp:
     """Return an op with the types of its results, which are added to the tensors."""
     given = dict(op.args)
     pair = [tensors[x.name] for x in map(given.get, ("grad_output", "self")) if isinstance(x, Var)]
@@ -83,7 +84,7 @@ def _typed(op: TorchOp, tensors: dict[str, Any]) -> TorchOp:
     return replace(op, types=tuple(map(_type, made if isinstance(made, tuple | list) else (made,))))
 
 
-def _type(tensor: Any) -> TensorType:
+def _type(tensor: Array) -> TensorType:
     import torch
 
     if not isinstance(tensor, torch.Tensor) or str(tensor.dtype) not in DTYPE_OF or tensor.numel() > MOST_ELEMENTS:
@@ -103,13 +104,13 @@ def perturbed(graph: TorchGraph, dice: Dice) -> TorchGraph:
     return retyped(graph)
 
 
-Change = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+Change = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 
 def edited(graph: TorchGraph, shape: Change, items: Change = tuple) -> TorchGraph:
     """Change the shape of every input, and every field of an op that is a list of whole numbers."""
 
-    def changed(value: Any) -> Any:
+    def changed(value: Value) -> Value:
         numbers = isinstance(value, tuple) and value and all(type(item) is int for item in value)
         return items(value) if numbers else value
 
@@ -217,13 +218,13 @@ def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
     return replace(graph, body=_one_of(graph.body, dice, other))
 
 
-def _overloads(op: str, given: dict[str, Any]) -> list[Overload]:
+def _overloads(op: str, given: dict[str, Value]) -> list[Overload]:
     """Return the schemas of an op that have some fields; none of an op that selects a result."""
     every = overloads(op) if op != "Getitem" else ()
     return [one for one in every if given.keys() <= {argument.name for argument in one.arguments}]
 
 
-def _with_args(op: TorchOp, overload: Overload, given: dict[str, Any]) -> TorchOp:
+def _with_args(op: TorchOp, overload: Overload, given: dict[str, Value]) -> TorchOp:
     """Return the op with some fields, without those at their defaults. Raises NoSubject."""
     own = ((a.name, given[a.name], a.default) for a in overload.arguments if a.name in given)
     args = tuple((name, value) for name, value, default in own if (type(value), value) != (type(default), default))
@@ -232,7 +233,7 @@ def _with_args(op: TorchOp, overload: Overload, given: dict[str, Any]) -> TorchO
     return replace(op, args=args)
 
 
-def other_value(field: Argument, old: Any, dice: Dice) -> Any:
+def other_value(field: Argument, old: Value, dice: Dice) -> Value:
     """Return a value of the field's kind."""
     kind = field.kind.rstrip("?")
     if field.kind.endswith("?") and dice.often(15):
@@ -271,7 +272,7 @@ CHANGES: tuple[Callable[[TorchGraph, Dice], TorchGraph], ...] = (
 # ---- from a schema
 
 
-def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
+def from_schema(op: str, fixed: dict[str, Value], dice: Dice) -> TorchGraph:
     """Return a program of one op. fixed: fields that the pattern gives a value. Raises NoSubject."""
     options = _overloads(op, fixed)
     if not options:
@@ -306,7 +307,7 @@ def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
     return retyped(TorchGraph("f", tuple(ins), (Param("y", "f32", ()),), body))
 
 
-def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Iterator[TorchGraph]:
+def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Value]) -> Iterator[TorchGraph]:
     """Yield the programs that torch accepts with one op replaced by another: as they are, and with more dimensions.
 
     fixed: values of its fields that the pattern requires.
@@ -318,7 +319,7 @@ def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Ite
         graph = deeper(graph)
 
 
-def _as_op(op: TorchOp, new: str, fixed: dict[str, Any]) -> TorchOp:
+def _as_op(op: TorchOp, new: str, fixed: dict[str, Value]) -> TorchOp:
     """Return the statement as another op: with the same fields, or with the fields at the same positions.
 
     Raises NoSubject if the fields do not fit.

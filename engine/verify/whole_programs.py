@@ -7,21 +7,23 @@ buffers get the shapes that it finds. A value that is computed and never read is
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...codegen.arrays import Array
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.layout import params, place_in_source, tile_of
 from ...ir.facts.structure import Path, accumulator_scopes, own_names, summary
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
-from ...ir.node import nodes, replace
+from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel, Module, Param, Stmt
 from ...ir.tile import SharedTile, Stage, Tile
-from ..rewrite.statements.driver import wellformed
+from ..rewrite.statements.driver import names_given, wellformed
+from .outcome import Arrays
 
 
 class TooLarge(Exception):
@@ -82,7 +84,7 @@ def needs(body: Block) -> Needs:
     return found
 
 
-def _reached(block: Any, env: dict[str, Any], mask: Any, depth: int) -> Iterator[tuple[str, list[int], bool]]:
+def _reached(block: Any, env: Arrays, mask: Array, depth: int) -> Iterator[tuple[str, list[int], bool]]:
     """Yield the memory that each statement accesses, the extents that it needs, and whether it is copied.
 
     env: values of names, to which the block adds its own; a loop variable or axis is an array along a dimension of its
@@ -90,7 +92,7 @@ def _reached(block: Any, env: dict[str, Any], mask: Any, depth: int) -> Iterator
     mask: where the block is executed, a condition on memory may always hold; depth: the number of dimensions.
     """
     for statement in block:
-        ranges: dict[str, Any] = {}
+        ranges: Arrays = {}
         inside = mask
         match statement:
             case For():
@@ -119,12 +121,12 @@ def _reached(block: Any, env: dict[str, Any], mask: Any, depth: int) -> Iterator
         yield from _reached(getattr(statement, "body", ()), env | ranges, inside, depth + len(ranges))
 
 
-def _along(dimension: int, extent: int) -> Any:
+def _along(dimension: int, extent: int) -> Array:
     """Return the numbers below an extent along a dimension, counted from the last."""
     return np.arange(extent).reshape(-1, *(1,) * dimension)
 
 
-def _value(e: Any, env: dict[str, Any], unknown: Any = None) -> Any:
+def _value(e: Expr, env: Arrays, unknown: Array = None) -> Array:
     """Return the values of an expression. unknown: of one that depends on memory. Raises TooLarge."""
     known = {name: env[name] for name in free_names(e) if env.get(name) is not None}
     _check_size(*known.values())
@@ -134,7 +136,7 @@ def _value(e: Any, env: dict[str, Any], unknown: Any = None) -> Any:
         return unknown
 
 
-def _extents(indices: Sequence[Any], env: dict[str, Any], mask: Any) -> list[int]:
+def _extents(indices: Sequence[Expr], env: Arrays, mask: Array) -> list[int]:
     """Return the extent that each index needs where the mask holds."""
     found = []
     for e in indices:
@@ -144,7 +146,7 @@ def _extents(indices: Sequence[Any], env: dict[str, Any], mask: Any) -> list[int
     return found
 
 
-def _check_size(*arrays: Any) -> None:
+def _check_size(*arrays: Array) -> None:
     """Raise TooLarge for arrays that are large together."""
     if math.prod(np.broadcast_shapes(*map(np.shape, arrays))) > LARGEST:
         raise TooLarge
@@ -161,20 +163,13 @@ def scoped(kernel: Kernel) -> None:
     _check_names(kernel.body, frozenset(summary(kernel.body).folded))
 
 
-def _check_names(block: Any, known: frozenset[str]) -> None:
+def _check_names(block: Iterable[Stmt], known: frozenset[str]) -> None:
     for statement in block:
         if unknown := own_names(statement) - known:
             raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
-        inner = known.union(bound_names(statement))
+        inner = known.union(names_given(statement))
         _check_names(getattr(statement, "body", ()), inner)
         known = inner if isinstance(statement, Load | Let) else known
-
-
-def bound_names(statement: Any) -> tuple[str, ...]:
-    """Return the names that a statement gives to its block, or to what follows it."""
-    if isinstance(statement, Tile):
-        return tuple(axis.name for axis in statement.axes)
-    return tuple(getattr(statement, field) for field in ("var", "dst") if hasattr(statement, field))
 
 
 def _read(body: Block, without: Container[str] = ()) -> frozenset[str]:
@@ -192,7 +187,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     """Close a kernel: free indices become threads (or free loops); free values are loaded."""
     body = kernel.body
     read, indices, found = _read(body), _read(body, VALUES), summary(body)
-    unbound = read.difference(found.folded, *map(bound_names, nodes(body, Stmt)))
+    unbound = read.difference(found.folded, *map(names_given, nodes(body, Stmt)))
     free = [name for name in dict.fromkeys(var.name for var in nodes(body, Var)) if name in unbound]
     axes = tuple(Axis(name, _threads(body, name), "THREAD") for name in free if name in indices)
     index = tuple(Var(axis.name) for axis in axes) or (0,)
@@ -246,7 +241,7 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
             if isinstance(x, For) and x.role in in_turns:
                 names += [start.acc for at in sorted(starts) if at[: len(inside)] == inside for start in starts[at]]
             elif hasattr(x, "body"):
-                made[n] = replace(x, body=shown(x.body, inside, (*index, *map(Var, bound_names(x)))))
+                made[n] = replace(x, body=shown(x.body, inside, (*index, *map(Var, names_given(x)))))
         if path or not isinstance(block[0], Tile):  # what is computed outside of the threads is nobody's
             unread = (name for name in dict.fromkeys(names) if name not in read)
             made += (Store(f"{name}_out", index or (0,), Var(name)) for name in unread)

@@ -262,7 +262,7 @@ class At:
         rules, subject = self.document.rules, self.subject
         if subject is None or (self.line, len(self.leading)) in self.document.keywords:
             return None
-        variables = (subject.scope | subject.made).keys() - {subject.rule.name, *rules.numbers, *rules.facts}
+        variables = subject.scope.keys() - {subject.rule.name, *rules.numbers, *rules.facts}
         return subject if self.word in variables else None
 
     @property
@@ -565,7 +565,7 @@ def _check(chosen: Chosen, tell: Tell) -> Answer:
         DplcError(
             f"rule `{one.rule}` is wrong: {found.problem}",
             span,
-            ("on this program:", *(f"  {line}" for line in found.subject.text.splitlines()), *found.details),
+            notes=("on this program:", *(f"  {line}" for line in found.subject.text.splitlines()), *found.details),
         )
         for one, span in verdicts
         if (found := one.wrong) is not None

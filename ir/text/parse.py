@@ -107,9 +107,9 @@ def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
     wanted = " or ".join(filter(None, (", ".join(few[:-1]), *few[-1:]))) if len(few) <= 9 else ""
     if hint is None:
         return DplcError(
-            what, span, (), f"write {wanted} here" if wanted else "take it out, or complete the text before it"
+            what, span, f"write {wanted} here" if wanted else "take it out, or complete the text before it"
         )
-    return DplcError(what, span, [_FILE] if top else [f"expected {wanted}"] if wanted else [], hint)
+    return DplcError(what, span, hint, [_FILE] if top else [f"expected {wanted}"] if wanted else [])
 
 
 def _last_line(source: Source) -> tuple[int, int]:
@@ -123,10 +123,10 @@ def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None
     """Return the error of a common mistake that the parser detects later than its location, at that location."""
     if isinstance(error, UnexpectedCharacters) and error.char == '"':
         where = Span(source, line, error.column - 1, line, len(source.line(line)))
-        return DplcError("a text without its end", where, (), 'write `"` behind it, on the same line')
+        return DplcError("a text without its end", where, 'write `"` behind it, on the same line')
     if isinstance(error, UnexpectedCharacters) and error.char in _QUOTES:
         where = Span(source, line, error.column - 1, line, error.column)
-        return DplcError(f"`{error.char}` begins no text", where, (), 'a text stands between two `"`')
+        return DplcError(f"`{error.char}` begins no text", where, 'a text stands between two `"`')
     if isinstance(error, UnexpectedToken) and (slip := _slip_of_token(source, error, line)) is not None:
         return slip
     last = isinstance(error, UnexpectedToken) and error.token.type == "$END"
@@ -135,8 +135,9 @@ def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None
     expected = {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())}
     if guard and 'else "' not in guard[2] and "_INDENT" in expected and isinstance(error, UnexpectedToken):
         where = Span(source, above, guard.end(2) - 1, above, guard.end(2))
-        hint = 'write `else "what is wrong where it does not hold"` behind it'
-        return DplcError(f"a `{guard[1]}` without its reason", where, (), hint)
+        return DplcError(
+            f"a `{guard[1]}` without its reason", where, 'write `else "what is wrong where it does not hold"` behind it'
+        )
     return _slip_of_line(source, line)
 
 
@@ -148,9 +149,9 @@ def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcErr
         return never
     here = Span(source, line, column, line, column + len(error.token))
     if kind in ("RPAR", "RSQB", "RBRACE") and _open_bracket(source, line, column) is None:
-        return DplcError(f"`{error.token}` closes no bracket", here, (), "take it away, or open one before it")
+        return DplcError(f"`{error.token}` closes no bracket", here, "take it away, or open one before it")
     if error.token == "because" and re.match(r"\s*(require|prefer)\b", source.line(line)):
-        return DplcError("unexpected `because`", here, (), "write `else`")
+        return DplcError("unexpected `because`", here, "write `else`")
     if kind == "STRING" and re.match(r"\s*(require|prefer|pass|one|without|number)\b", source.line(line)):
         return _reason_alone(source, line, column, here)
     if kind == "_INDENT":  # the token is at the end of the line before
@@ -175,7 +176,7 @@ def _never_closed(source: Source, error: UnexpectedToken, line: int, column: int
         return None
     bracket = source.line(opened.line)[opened.column]
     close = {"(": ")", "[": "]", "{": "}"}[bracket]
-    return DplcError(f"`{bracket}` is never closed", opened, notes, f"write `{close}`")
+    return DplcError(f"`{bracket}` is never closed", opened, f"write `{close}`", notes)
 
 
 def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcError:
@@ -184,10 +185,10 @@ def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcErr
     expected = "else" if re.match(r"\s*(require|prefer)\b", before) else "because"
     word = re.search(rf"\b{expected}\s+$", before)
     if word is None:
-        return DplcError("a reason without its word", here, (), f"write `{expected}` before it")
+        return DplcError("a reason without its word", here, f"write `{expected}` before it")
     where = Span(source, line, word.start(), line, word.start() + len(expected))
     return DplcError(
-        f"unexpected `{expected}`", where, ("what stands before it is not a whole condition",), "write its end"
+        f"unexpected `{expected}`", where, "write its end", ("what stands before it is not a whole condition",)
     )
 
 
@@ -199,9 +200,13 @@ def _too_far_in(source: Source, line: int, below: int) -> DplcError | None:
     where = Span(source, below, 0, below, max(len(text) - len(text.lstrip()), 1))
     if re.match(r"(override )?rule\b", source.line(line)):
         whole = Span(source, below, len(text) - len(text.lstrip()), below, len(text.rstrip()))
-        return DplcError("a pattern without its word", whole, (), "write `match`, on a line of its own, above it")
-    note = f"line {line} begins no block: it ends without `:`"
-    return DplcError("this line stands too far in", where, (note,), "begin it where the line above begins")
+        return DplcError("a pattern without its word", whole, "write `match`, on a line of its own, above it")
+    return DplcError(
+        "this line stands too far in",
+        where,
+        "begin it where the line above begins",
+        (f"line {line} begins no block: it ends without `:`",),
+    )
 
 
 def _slip_of_line(source: Source, line: int) -> DplcError | None:
@@ -214,23 +219,21 @@ def _slip_of_line(source: Source, line: int) -> DplcError | None:
     if loose:
         hint = "write `require` before it if the result were wrong, `prefer` if it were slow"
         hint += "" if 'else "' in text else ', and `else ".."` behind it'
-        return DplcError("a guard without its word", Span(source, line, 0, line, loose.end(1)), (), hint)
+        return DplcError("a guard without its word", Span(source, line, 0, line, loose.end(1)), hint)
     nameless = re.match(r"((?:override )?rule) (on \w+)\s*(#.*)?$", text)
     if nameless:
         where = Span(source, line, nameless.end(1), line, nameless.end(1) + 1)
-        return DplcError("a rule without its name", where, (), f"write `{nameless[1]} mine {nameless[2]}`")
+        return DplcError("a rule without its name", where, f"write `{nameless[1]} mine {nameless[2]}`")
     program = re.match(r"( *)(\w+) +\w+\(.*\) *->", text)
     if program and program[2] not in ("graph", "kernel", "fact"):
         where = Span(source, line, program.end(1), line, program.end(2))
-        return DplcError(
-            f"`{program[2]}` begins no program", where, (), "write `graph`; `kernel` on the levels of loops"
-        )
+        return DplcError(f"`{program[2]}` begins no program", where, "write `graph`; `kernel` on the levels of loops")
     for n in (line, line + 1):
         tabs = re.match(r" *\t+", source.line(n))
         if tabs and any(one.startswith(" ") for one in source.text.splitlines()):
             where = Span(source, n, 0, n, tabs.end())
             return DplcError(
-                "a tab among lines that begin with spaces", where, (), "begin lines with spaces, four for each level"
+                "a tab among lines that begin with spaces", where, "begin lines with spaces, four for each level"
             )
     return None
 
@@ -273,7 +276,7 @@ def outdented(source: Source) -> DplcError:
         if columns[-1] < column < above:
             note = "a tab counts as 8 spaces" if "\t" in source.text else "lines of one block begin in one column"
             where = Span(source, number, 0, number, max(len(text) - len(text.lstrip()), 1))
-            return DplcError("the indentation fits no block around it", where, (note,), "indent by 4 spaces")
+            return DplcError("the indentation fits no block around it", where, "indent by 4 spaces", (note,))
         columns += [column] if column > columns[-1] else []
         above = column
     return DplcError(f"{source.name}: the indentation fits no block around it")
@@ -642,11 +645,11 @@ def calculated(node: s.Syntax, compute: Callable[..., Any], *operands: Any) -> A
     try:
         found = compute(*operands)
     except ZeroDivisionError:
-        raise DplcError("division by zero", node.span) from None
+        raise DplcError("division by zero", node) from None
     except (TypeError, ArithmeticError, ValueError) as error:
-        raise DplcError(str(error), node.span) from None
+        raise DplcError(str(error), node) from None
     if found.__class__ is int and not -LARGEST_INT <= found < LARGEST_INT:
-        raise DplcError("this number is too large: an integer has 64 bits", node.span)
+        raise DplcError("this number is too large: an integer has 64 bits", node)
     return found
 
 
@@ -656,7 +659,7 @@ def extent(node: s.Syntax, value: Any, least: int = 0) -> Any:
     Raises DplcError at the node for any other value.
     """
     if value.__class__ is float or value.__class__ is bool or value is None:
-        raise DplcError(f"an extent is a whole number, not {str(value).lower()}", node.span)
+        raise DplcError(f"an extent is a whole number, not {str(value).lower()}", node)
     if value.__class__ is int and not least <= value <= LARGEST_EXTENT:
-        raise DplcError(f"an extent is {least} to 2^48, not {value}", node.span)
+        raise DplcError(f"an extent is {least} to 2^48, not {value}", node)
     return value

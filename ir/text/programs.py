@@ -76,7 +76,7 @@ def syntax_of(text: str, name: str) -> tuple[str | None, s.Nodes]:
 def read_unit(unit: s.Syntax, level: str | None = None, sizes: Binding | None = MappingProxyType({})) -> Node:
     """Read a kernel or a graph."""
     if not isinstance(unit, s.Unit):
-        raise DplcError("a program holds kernels and graphs only", unit.span, (), "rules are given by --rules")
+        raise DplcError("a program holds kernels and graphs only", unit, "rules are given by --rules")
     unit = settled(unit, sizes)
     if unit.kind == "kernel":
         return Kernel(unit.name, read_params(unit.ins), read_params(unit.outs), read_block(unit.body))

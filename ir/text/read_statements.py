@@ -46,7 +46,7 @@ def read_params(items: s.Nodes) -> tuple[Param, ...]:
     out = []
     for item in items:
         if not isinstance(item, s.ParamItem):
-            raise DplcError("`..` stands in patterns only", item.span)
+            raise DplcError("`..` stands in patterns only", item)
         _check_closed("Dtype", item.type.dtype, item.type)
         out.append(Param(item.name, item.type.dtype, read_extents(item.type.dims)))
     return tuple(out)
@@ -97,7 +97,7 @@ def _for(node: Any) -> Shape:
             fields["unroll"] = attribute.value
         else:
             given = getattr(attribute, "name", "this")
-            raise DplcError(f"a loop has no attribute `{given}`", attribute.span, (), did_you_mean(given, ("unroll",)))
+            raise DplcError(f"a loop has no attribute `{given}`", attribute, did_you_mean(given, ("unroll",)))
     if node.step is not None:
         fields["step"] = node.step
     return Shape(loop.For, fields, node)
@@ -113,7 +113,7 @@ def _accumulate(node: Any) -> Shape:
     if merged is not None:
         return Shape(loop.Merge, {"accs": merged[0], "fn": named(merged[1], value), "vals": merged[2]}, node)
     if not isinstance(value, s.Apply) or len(value.items) != 2 or not _alike(value.items[0], node.target):
-        raise DplcError("an accumulation reads `acc <- fn(acc, value)`", node.span)
+        raise DplcError("an accumulation reads `acc <- fn(acc, value)`", node)
     return Shape(loop.Accumulate, {"acc": node.target, "fn": named(value.fn, value), "val": value.items[1]}, node)
 
 
@@ -133,7 +133,7 @@ def _merge_fields(stmt: s.AccumulateInto) -> tuple[s.Nodes, str, s.Nodes] | None
     same, given = value.items if isinstance(value, s.Apply) and len(value.items) == 2 else (None, None)
     names = [_name(item) for item in target.items]
     if not isinstance(same, s.Group) or not isinstance(given, s.Group) or [_name(item) for item in same.items] != names:
-        raise DplcError("a tuple accumulates as `(m, s) <- monoid((m, s), (x, v))`", stmt.span)
+        raise DplcError("a tuple accumulates as `(m, s) <- monoid((m, s), (x, v))`", stmt)
     return target.items, value.fn, given.items  # type: ignore[attr-defined]
 
 
@@ -151,7 +151,7 @@ def _assign(node: Any) -> Shape:
 def load_fields(node: s.LoadOf) -> dict[str, Any]:
     """Return buf and idx, and the guard if there is one. Raises DplcError if the node is not `load buffer[index]`."""
     if not isinstance(node.access, s.Subscript):
-        raise DplcError("a load reads `load buffer[index]`", node.span)
+        raise DplcError("a load reads `load buffer[index]`", node)
     fields: dict[str, Any] = {"buf": node.access.base, "idx": node.access.items}
     if node.condition is not None:
         fields |= {"when": node.condition, "other": node.other}
@@ -160,7 +160,7 @@ def load_fields(node: s.LoadOf) -> dict[str, Any]:
 
 def _statement(node: Any) -> Shape:
     if not isinstance(node.call, s.Apply):
-        raise DplcError("this is not a statement", node.span)
+        raise DplcError("this is not a statement", node)
     return _with_body(node, node.call, {})
 
 
@@ -170,14 +170,14 @@ def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
     fields = {**given, **shape.fields} | ({} if node.body is None else {"body": node.body})
     for field, what in (("dst", "defines no value"), ("body", "has no block")):
         if field in fields and field not in shape.cls.by_name:
-            raise DplcError(f"`{call.fn}` {what}", node.span)
+            raise DplcError(f"`{call.fn}` {what}", node)
     return Shape(shape.cls, fields, node)
 
 
 def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
     """Return the shape of `Op(positional.., field=value)` by the schema of Op."""
     if call.fn not in among:
-        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, among) or NEW_STATEMENT)
+        raise DplcError(f"unknown op `{call.fn}`", call, did_you_mean(call.fn, among) or NEW_STATEMENT)
     cls = among[call.fn]
     positional = list(getattr(cls, "positional", ()))
     first = positional[:1]
@@ -187,21 +187,24 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
         if isinstance(item, s.Keyword):
             name, value = item.name, item.value
             if name not in cls.by_name or name in ("dst", "body"):
-                hint = did_you_mean(name, [f.name for f in cls.fields if f.name not in ("dst", "body")])
-                raise DplcError(f"`{call.fn}` has no field `{name}`", item.span, (), hint)
+                raise DplcError(
+                    f"`{call.fn}` has no field `{name}`",
+                    item,
+                    did_you_mean(name, [f.name for f in cls.fields if f.name not in ("dst", "body")]),
+                )
         elif positional and cls.by_name[positional[0]].many:
             loose.append(item)
             continue
         elif positional:
             name, value = positional.pop(0), item
         else:
-            raise DplcError(f"too many positional arguments for `{call.fn}`", item.span)
+            raise DplcError(f"too many positional arguments for `{call.fn}`", item)
         if name in fields:
-            raise DplcError(f"`{call.fn}` has `{name}` twice", item.span)
+            raise DplcError(f"`{call.fn}` has `{name}` twice", item)
         fields[name] = listed(cls.by_name[name], value)
     if loose or (positional[:1] == first and first and cls.by_name[first[0]].many):
         if loose and positional[0] in fields:
-            raise DplcError(f"`{call.fn}` has `{positional[0]}` twice", loose[0].span)
+            raise DplcError(f"`{call.fn}` has `{positional[0]}` twice", loose[0])
         fields.setdefault(positional[0], tuple(loose))
     return Shape(cls, fields, call)
 
@@ -241,7 +244,7 @@ def read_block(block: s.Nodes) -> tuple[Stmt, ...]:
 def read_statement(stmt: s.Syntax) -> Stmt:
     """Read one statement of Loop, Tile or Kernel IR."""
     if type(stmt) not in READERS:
-        raise DplcError("this stands in patterns and templates only, or is not a statement", stmt.span)
+        raise DplcError("this stands in patterns and templates only, or is not a statement", stmt)
     return _read(READERS[type(stmt)](stmt))  # type: ignore[no-any-return]
 
 
@@ -250,7 +253,7 @@ def _read(shape: Shape) -> Any:
     fields = {name: _read_field(cls.by_name[name], value) for name, value in shape.fields.items()}
     for field in cls.fields:
         if field.required and field.name not in fields:
-            raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place.span)
+            raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place)
     return cls(**fields)
 
 
@@ -268,7 +271,7 @@ def _read_one(field: Field, value: s.Syntax) -> Any:
     sort = field.sort
     if sort == "Axis":
         if not isinstance(value, s.AxisItem):
-            raise DplcError("an axis reads `name:extent[=ROLE][@dim [by stride]]`", value.span)
+            raise DplcError("an axis reads `name:extent[=ROLE][@dim [by stride]]`", value)
         extent(value.extent, read_expr(value.extent))
         return _read(axis_shape(value))
     if sort in CLOSED or sort == "Name":
@@ -279,7 +282,7 @@ def _read_one(field: Field, value: s.Syntax) -> Any:
     if sort in ("Int", "Num"):
         number = read_expr(value)
         if not (e.is_int(number) if sort == "Int" else number.__class__ in e.NUMBERS):
-            raise DplcError(f"`{field.name}` is a {'whole ' if sort == 'Int' else ''}number", value.span)
+            raise DplcError(f"`{field.name}` is a {'whole ' if sort == 'Int' else ''}number", value)
         return number
     return value.value if isinstance(value, s.Text) and sort != "Expr" else read_expr(value)
 
@@ -300,27 +303,23 @@ def read_expr(value: s.Syntax) -> Any:
         if value.fn in VALUE_CLASSES:
             return _read(op_shape(value, VALUE_CLASSES))
         if value.fn not in FUNCTIONS:
-            raise DplcError(f"unknown function `{value.fn}`", value.span, (), did_you_mean(value.fn, FUNCTIONS))
+            raise DplcError(f"unknown function `{value.fn}`", value, did_you_mean(value.fn, FUNCTIONS))
         if len(value.items) != FUNCTIONS[value.fn].arity:
-            raise DplcError(
-                f"`{value.fn}` takes {FUNCTIONS[value.fn].arity} arguments, not {len(value.items)}", value.span
-            )
+            raise DplcError(f"`{value.fn}` takes {FUNCTIONS[value.fn].arity} arguments, not {len(value.items)}", value)
         return e.Call(value.fn, tuple(map(read_expr, value.items)))
     if isinstance(value, s.Group) and value.bracket == "(" and len(value.items) == 1:
         return read_expr(value.items[0])
     if isinstance(value, s.Subscript):
         return Element(_name(value.base), tuple(map(read_expr, value.items)))
-    raise DplcError("this is not an index or scalar expression of a program", value.span)
+    raise DplcError("this is not an index or scalar expression of a program", value)
 
 
 def _name(value: s.Syntax) -> str:
     if isinstance(value, s.NameOf):
         return value.text
-    raise DplcError("a name is expected here", value.span)
+    raise DplcError("a name is expected here", value)
 
 
 def _check_closed(sort: str, name: str, place: s.Syntax) -> None:
     if name not in CLOSED[sort]:
-        raise DplcError(
-            f"`{name}` is not {with_article(sort_word(sort))}", place.span, (), did_you_mean(name, CLOSED[sort])
-        )
+        raise DplcError(f"`{name}` is not {with_article(sort_word(sort))}", place, did_you_mean(name, CLOSED[sort]))

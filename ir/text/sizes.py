@@ -47,7 +47,7 @@ def declared(units: s.Nodes) -> dict[str, Size]:
         if isinstance(item, s.SizeItem):
             size = _size(item)
             if found.setdefault(item.name, size) is not size:
-                raise DplcError(f"`{item.name}` has another range in a unit above", item.span)
+                raise DplcError(f"`{item.name}` has another range in a unit above", item)
     return found
 
 
@@ -58,13 +58,13 @@ def _size(item: s.SizeItem) -> Size:
     """
     name, low, high, multiple = item.name, item.low, item.high, item.multiple
     if not 1 <= low <= high <= LARGEST_EXTENT:
-        raise DplcError(f"`{name}` goes from 1 or more up to 2^48 at most, not {low}..{high}", item.span)
+        raise DplcError(f"`{name}` goes from 1 or more up to 2^48 at most, not {low}..{high}", item)
     if multiple < 1 or high // multiple * multiple < low:
-        raise DplcError(f"no number of {low}..{high} is a multiple of {multiple}", item.span)
+        raise DplcError(f"no number of {low}..{high} is a multiple of {multiple}", item)
     size = Size(name, low, high, multiple, high // multiple * multiple if item.hint is None else item.hint)
     why = refusal(size, size.hint)
     if why:
-        raise DplcError(f"the hint of `{name}` is {size.hint}, {why}", item.span)
+        raise DplcError(f"the hint of `{name}` is {size.hint}, {why}", item)
     return size
 
 
@@ -96,7 +96,7 @@ def settled(unit: s.Unit, binding: Binding | None) -> s.Unit:
 def _check(place: Span, size: Size, binding: Binding) -> None:
     name = size.name
     if name not in binding:
-        raise DplcError(f"`{name}` is a size: a number is needed for it", place, (), f"--size {name}={size.hint}")
+        raise DplcError(f"`{name}` is a size: a number is needed for it", place, f"--size {name}={size.hint}")
     why = refusal(size, binding[name])
     if why:
         raise DplcError(f"`{name}` is {binding[name]}, {why}", place)
@@ -132,7 +132,7 @@ class _Uses:
         elif isinstance(node, s.AccumulateInto) and isinstance(node.target, s.NameOf):
             binds = node.target.text
         if binds in self.sizes:
-            raise DplcError(f"`{binds}` is a size: nothing else can have its name", node.span)
+            raise DplcError(f"`{binds}` is a size: nothing else can have its name", node)
 
 
 def whole(node: s.Syntax) -> Any:

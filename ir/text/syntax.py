@@ -136,6 +136,10 @@ class Chosen(Syntax):
     costs: Comprehension
     most: bool
 
+    @property
+    def word(self) -> str:
+        return "maximising" if self.most else "minimising"
+
 
 @syntax_node
 class LetExpression(Syntax):
@@ -538,7 +542,7 @@ def children(node: Syntax) -> tuple[Any, ...]:
     return read(node)[2:]
 
 
-def walk(value: Any) -> Iterator[Any]:
+def walk(value: object) -> Iterator[Any]:
     """Yield each syntax node below a node or a tuple once, itself first, in text order."""
     stack, seen = [value], set[int]()
     while stack:
@@ -564,7 +568,7 @@ def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
     return cls(value.span, *after) if any(map(is_not, after, before)) else value
 
 
-def words_in(value: Any) -> tuple[str, ...]:
+def words_in(value: object) -> tuple[str, ...]:
     """Return the names of several words that some syntax uses as expressions or calls, sorted."""
     named = (node for node in walk(value) if isinstance(node, Apply | NameOf))
     words = {node.fn if isinstance(node, Apply) else node.text for node in named}

@@ -81,20 +81,19 @@ class _Reader:
             if isinstance(item, s.AxisItem):
                 found = whole(item.extent)
                 if found is None or item.role is not None or item.dim is not None:
-                    raise DplcError("an axis of a graph is `name:extent`", item.span)
+                    raise DplcError("an axis of a graph is `name:extent`", item)
                 axis = Axis(item.name, extent(item.extent, found, 1))
                 if self.axes.setdefault(item.name, axis) is not axis:
-                    raise DplcError(f"axis `{item.name}` has two extents", item.span)
+                    raise DplcError(f"axis `{item.name}` has two extents", item)
 
     def _axis(self, item: s.Syntax) -> Axis:
         name = item.name if isinstance(item, s.AxisItem) else item.text if isinstance(item, s.NameOf) else None
         if name is None:
-            raise DplcError("an axis is expected", item.span)
+            raise DplcError("an axis is expected", item)
         if name not in self.axes:
             raise DplcError(
                 f"axis `{name}` has no extent: write `{name}:8` where it first stands",
-                item.span,
-                (),
+                item,
                 did_you_mean(name, self.axes),
             )
         return self.axes[name]
@@ -102,11 +101,9 @@ class _Reader:
     # ---- header
     def _param(self, item: s.Syntax) -> s.ParamItem:
         if not isinstance(item, s.ParamItem):
-            raise DplcError("`..` stands in patterns only", item.span)
+            raise DplcError("`..` stands in patterns only", item)
         if item.type.dtype not in DTYPES:
-            raise DplcError(
-                f"unknown dtype `{item.type.dtype}`", item.type.span, (), did_you_mean(item.type.dtype, DTYPES)
-            )
+            raise DplcError(f"unknown dtype `{item.type.dtype}`", item.type, did_you_mean(item.type.dtype, DTYPES))
         return item
 
     def _input(self, item: s.Syntax) -> Input:
@@ -134,23 +131,18 @@ class _Reader:
     def _output(self, item: s.ParamItem) -> Output:
         if item.name not in self.values:
             raise DplcError(
-                f"the graph gives `{item.name}`, which nothing defines",
-                item.span,
-                (),
-                did_you_mean(item.name, self.values),
+                f"the graph gives `{item.name}`, which nothing defines", item, did_you_mean(item.name, self.values)
             )
         term, order = self.values[item.name], self.orders[item.name]
         declared, found = tuple(_extent(d) for d in item.type.dims), tuple(a.extent for a in order)
         if declared != found or dtype(term) != item.type.dtype:
             was = f"{dtype(term)}[{', '.join(map(str, found))}]"
-            raise DplcError(
-                f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item.span
-            )
+            raise DplcError(f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item)
         return Output(item.name, order, term)
 
     def _define(self, name: str, term: Term, order: tuple[Axis, ...], place: s.Syntax) -> None:
         if name in self.values or name in self.axes:
-            raise DplcError(f"`{name}` is {'defined twice' if name in self.values else 'an axis'}", place.span)
+            raise DplcError(f"`{name}` is {'defined twice' if name in self.values else 'an axis'}", place)
         self.values[name], self.orders[name] = term, order
 
     # ---- lines
@@ -158,15 +150,15 @@ class _Reader:
         target = line.target if isinstance(line, s.Assign) else None
         base = target.base if isinstance(target, s.Subscript) else target
         if not isinstance(line, s.Assign) or not isinstance(base, s.NameOf):
-            raise DplcError("a line of a graph reads `name[axes] = value`", line.span)
+            raise DplcError("a line of a graph reads `name[axes] = value`", line)
         term = self._term(line.value)
         items = target.items if isinstance(target, s.Subscript) else None
         order = tuple(map(self._axis, items)) if items is not None else axes(term)
         extra = [a.name for a in axes(term) if a not in order]
         if extra:
-            raise DplcError(f"`{base.text}` also varies along {', '.join(extra)}", base.span)
+            raise DplcError(f"`{base.text}` also varies along {', '.join(extra)}", base)
         if base.text not in outs and (lacking := [a.name for a in order if a not in axes(term)]):
-            raise DplcError(f"`{base.text}` does not vary along {', '.join(lacking)}", base.span)
+            raise DplcError(f"`{base.text}` does not vary along {', '.join(lacking)}", base)
         self._define(base.text, term, order, base)
         return base.text, term
 
@@ -188,24 +180,24 @@ class _Reader:
             return self._access(node, node.base)
         if isinstance(node, s.Apply):
             return self._call(node)
-        raise DplcError("this is not a value of a graph", node.span)
+        raise DplcError("this is not a value of a graph", node)
 
     def _value(self, node: s.NameOf) -> Term:
         term = self._known(node)
         if isinstance(term, (Input, Mat)) and axes(term):
-            raise DplcError(f"`{node.text}` is stored: read it with brackets", node.span)
+            raise DplcError(f"`{node.text}` is stored: read it with brackets", node)
         return term
 
     def _known(self, node: s.NameOf) -> Term:
         if node.text not in self.values:
-            raise DplcError(f"`{node.text}` is not defined above", node.span, (), did_you_mean(node.text, self.values))
+            raise DplcError(f"`{node.text}` is not defined above", node, did_you_mean(node.text, self.values))
         return self.values[node.text]
 
     def _access(self, node: s.Subscript, base: s.NameOf) -> Term:
         term = self._known(base)
         order = self.orders[base.text]
         if len(node.items) != len(order):
-            raise DplcError(f"`{base.text}` has {len(order)} axes, not {len(node.items)}", node.span)
+            raise DplcError(f"`{base.text}` has {len(order)} axes, not {len(node.items)}", node)
         return remap(term, {a: self._index(item) for a, item in zip(order, node.items, strict=True)})
 
     def _call(self, node: s.Apply) -> Term:
@@ -221,12 +213,10 @@ class _Reader:
         if node.fn == "mat" and len(node.items) == 1:
             return Mat(self._term(node.items[0]))
         if node.fn not in FUNCTIONS:
-            raise DplcError(
-                f"unknown function `{node.fn}`", node.span, (), did_you_mean(node.fn, (*FUNCTIONS, *_FORMS))
-            )
+            raise DplcError(f"unknown function `{node.fn}`", node, did_you_mean(node.fn, (*FUNCTIONS, *_FORMS)))
         function = FUNCTIONS[node.fn]
         if len(node.items) != function.arity:
-            raise DplcError(f"`{node.fn}` takes {function.arity} operands, not {len(node.items)}", node.span)
+            raise DplcError(f"`{node.fn}` takes {function.arity} operands, not {len(node.items)}", node)
         args = tuple(map(self._operand, node.items))
         if function.kind == CAST and not isinstance(args[0], Term):
             to = HELD.get(node.fn, node.fn)
@@ -236,7 +226,7 @@ class _Reader:
 
     def _reduce(self, node: s.Apply) -> Term:
         if len(node.items) < 3 or not isinstance(node.items[0], s.NameOf):
-            raise DplcError("a reduction reads `Reduce(function, axes.., value)`", node.span)
+            raise DplcError("a reduction reads `Reduce(function, axes.., value)`", node)
         fn = node.items[0].text
         if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
             raise cannot_reduce(node.items[0])
@@ -245,13 +235,13 @@ class _Reader:
     def _fold(self, node: s.Apply) -> Term:
         part = part_name(node.items[0]) if node.items else None
         if part is None:
-            raise DplcError("a fold reads `Fold(monoid.part, axes.., (operands..))`", node.span)
+            raise DplcError("a fold reads `Fold(monoid.part, axes.., (operands..))`", node)
         if part not in PARTS:
-            raise DplcError(f"there is no `{part}` to fold", node.items[0].span, (), did_you_mean(part, PARTS))
+            raise DplcError(f"there is no `{part}` to fold", node.items[0], did_you_mean(part, PARTS))
         monoid, _ = of_part(part)
         given = node.items[-1]
         if len(node.items) < 3 or not isinstance(given, s.Group) or len(given.items) != len(monoid.operands):
-            raise DplcError(f"`{part}` takes axes and {len(monoid.operands)} operands in brackets", node.span)
+            raise DplcError(f"`{part}` takes axes and {len(monoid.operands)} operands in brackets", node)
         return Fold(part, tuple(map(self._axis, node.items[1:-1])), _typed(tuple(map(self._operand, given.items))))
 
     # ---- index expressions
@@ -272,19 +262,14 @@ class _Reader:
             return calculated(node, negate if node.op == "-" else invert, self._index(node.a))
         if isinstance(node, s.NameOf) and node.text not in self.values:
             names = (*self.axes, *self.values)
-            raise DplcError(f"there is no axis or value `{node.text}`", node.span, (), did_you_mean(node.text, names))
+            raise DplcError(f"there is no axis or value `{node.text}`", node, did_you_mean(node.text, names))
         return self._operand(node)
 
 
 def cannot_reduce(node: Any) -> DplcError:
     """Return the error about the name of a function that has no identity."""
     options = [name for name, function in FUNCTIONS.items() if function.identity is not None]
-    return DplcError(
-        f"`{node.text}` cannot reduce: it has no identity",
-        node.span,
-        (),
-        did_you_mean(node.text, options),
-    )
+    return DplcError(f"`{node.text}` cannot reduce: it has no identity", node, did_you_mean(node.text, options))
 
 
 def part_name(node: s.Syntax) -> str | None:
@@ -302,7 +287,7 @@ def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
 def _extent(node: s.Syntax) -> Expr:
     found = whole(node.extent if isinstance(node, s.AxisItem) else node)
     if found is None:
-        raise DplcError("an extent is a number", node.span)
+        raise DplcError("an extent is a number", node)
     return extent(node, found)
 
 

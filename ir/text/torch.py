@@ -102,7 +102,7 @@ def read_torch_graph(unit: s.Unit) -> TorchGraph:
     for out, item in zip(outs, unit.outs, strict=True):
         if out.name not in types:
             raise DplcError(
-                f"the graph returns `{out.name}`, which nothing defines", item.span, (), did_you_mean(out.name, types)
+                f"the graph returns `{out.name}`, which nothing defines", item, did_you_mean(out.name, types)
             )
     return TorchGraph(unit.name, ins, outs, tuple(body))
 
@@ -111,16 +111,16 @@ def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> Non
     for _, value in op.args:
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Var) and item.name not in known and item.name not in DTYPES:
-                raise DplcError(f"`{item.name}` is not defined above", stmt.span, (), did_you_mean(item.name, known))
+                raise DplcError(f"`{item.name}` is not defined above", stmt, did_you_mean(item.name, known))
 
 
 def _read_op(stmt: s.Syntax) -> TorchOp:
     form = isinstance(stmt, s.Assign) and isinstance(stmt.target, s.NameOf) and isinstance(stmt.value, s.Apply)
     if not form or not stmt.types:  # type: ignore[attr-defined]
-        raise DplcError("a Torch statement reads `name: f32[4, 8] = Op(x, field=value)`", stmt.span)
+        raise DplcError("a Torch statement reads `name: f32[4, 8] = Op(x, field=value)`", stmt)
     call: s.Apply = stmt.value  # type: ignore[attr-defined]
     if call.fn not in names():
-        raise DplcError(f"torch has no op `{call.fn}`", call.span, (), did_you_mean(call.fn, names()))
+        raise DplcError(f"torch has no op `{call.fn}`", call, did_you_mean(call.fn, names()))
     positional = [_read_value(item) for item in call.items if not isinstance(item, s.Keyword)]
     named = {item.name: _read_value(item.value) for item in call.items if isinstance(item, s.Keyword)}
     given = bind(call.fn, positional, named)
@@ -129,14 +129,14 @@ def _read_op(stmt: s.Syntax) -> TorchOp:
         wrong = next((name for name in named if name not in options), None)
         hint = did_you_mean(wrong, options) if wrong else None
         signatures = tuple(f"{o.name}({', '.join(a.name for a in o.arguments)})" for o in overloads(call.fn))
-        raise DplcError(f"no overload of `{call.fn}` takes these fields", call.span, signatures, hint)
+        raise DplcError(f"no overload of `{call.fn}` takes these fields", call, hint, signatures)
     types = tuple(map(_read_type, stmt.types))  # type: ignore[attr-defined]
     return TorchOp(stmt.target.text, call.fn, tuple(given.items()), types)  # type: ignore[attr-defined]
 
 
 def _read_type(type_: s.TypeOf) -> TensorType:
     if type_.dtype not in DTYPES:
-        raise DplcError(f"`{type_.dtype}` is not a dtype", type_.span, (), did_you_mean(type_.dtype, DTYPES))
+        raise DplcError(f"`{type_.dtype}` is not a dtype", type_, did_you_mean(type_.dtype, DTYPES))
     return TensorType(type_.dtype, read_extents(type_.dims))
 
 

@@ -11,8 +11,7 @@ from dplc.engine.language import check as checks
 from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load, read_rules
-from dplc.engine.language.rule_scope import Finding
-from dplc.engine.language.sorts import READABLE
+from dplc.engine.language.sorts import READABLE, Finding
 from dplc.ir.diagnostic import DplcError, Source
 
 ROOT = BUILT_IN.parent

@@ -7,7 +7,10 @@ import pytest
 from dplc.engine.language import core
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.language.spelling import expression
+from dplc.engine.language.typed_slots import substituted
 from dplc.ir.diagnostic import DplcError, Source
+from dplc.ir.text.parse import parse
 
 
 def rule(pattern: str, template: str = "y = x", level: str = "tensor") -> core.Rule:
@@ -70,3 +73,9 @@ def test_templates_on_torch_are_the_same_terms() -> None:
     assert isinstance(found.b, core.PlaceTerm) and isinstance(found.b.x, core.ReadTerm)
     asked = core.term_of(rule("y = Relu(x)", "y[bs..] = rank(x)", "torch").rewrite[0].value, torch=True)
     assert isinstance(asked, core.ComputedTerm)  # a fact
+
+
+def test_comprehension_does_not_capture_a_name_put_into_statements() -> None:
+    (declared,) = parse(Source("r.rw", "fact sums_of(xs: [int], y: int) -> [int] = [x + y for x in xs]\n"))
+    (made,) = substituted((declared.value,), {"y": core.NameOf(declared.span, "x")})
+    assert expression(made) == "[x1 + x for x1 in xs]"

@@ -9,15 +9,15 @@ from functools import cached_property, partial
 from typing import Any
 
 from ....codegen.target import Target
-from ....ir.diagnostic import DplcError, InternalError, did_you_mean
+from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ....ir.expr import Undecided, only_sizes
 from ....ir.node import contents
 from ....ir.program import Block, Kernel
 from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling, value_of
 from ....ir.tile import Tile
 from ...language import core as s
-from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
-from ...language.rule import PREFER, Rule, is_built_in
+from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, Value, holds, pays
+from ...language.rule import PREFER, Clause, Rule, in_order, is_built_in
 from ...language.spelling import expression
 from ...language.typed_slots import every
 from ..trace import Evidence, WeighedChoice, held
@@ -45,12 +45,12 @@ class PlannedClause:
     name: str
     clause: Any
     value: Any
-    default: Any
+    default: Closure | None
     reads: frozenset[str]
     before: Lets
     for_default: Lets
     depth: int
-    asked: Any = None
+    asked: Callable[[Closure, Environment], bool] | None = None
 
 
 Lets = Sequence[PlannedClause]
@@ -63,16 +63,9 @@ def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
     example values of dimensions.
     """
     steps, lets = list[PlannedClause](), list[PlannedClause]()
-    open_ = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
 
-    def place(names: Container[str]) -> None:
-        for name, parameter in tuple(open_.items()):
-            if name in names and open_.pop(name, None) is not None:
-                add(parameter, parameter.domain, parameter.default)
-
-    def add(clause: Any, asked: s.Syntax | None, default: s.Syntax | None = None) -> None:
+    def add(clause: s.Parameter | Clause, asked: s.Syntax | None, default: s.Syntax | None = None) -> None:
         reads, more = free_names(asked), free_names(default)
-        place(reads | more)
         value, other = (None if node is None else expressions.compile(node) for node in (asked, default))
         needs = _wanted(reads, lets), _wanted(more, lets)
         step = PlannedClause(getattr(clause, "name", ""), clause, value, other, reads, *needs, len(steps))
@@ -82,11 +75,12 @@ def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
         elif isinstance(clause, s.Guard):
             step.asked = pays if clause.kind == PREFER else holds
 
-    for clause in rule.clauses:
+    for clause in in_order(rule):
         match clause:
+            case s.Parameter() if "local" not in rule.attributes:
+                add(clause, clause.domain, clause.default)
             case s.LetClause(value=asked) | s.PickClause(domain=asked) | s.Guard(condition=asked):
                 add(clause, asked)
-    place(open_)
     proved = {*_wanted(free_names(rule.rewrite), lets)} if lets else set()
     proved.update(*(step.before for step in steps if step.asked is not pays and step not in lets))
     for let in lets:
@@ -100,7 +94,7 @@ def _wanted(names: Container[str], lets: Lets) -> Lets:
     return [*dict.fromkeys(one for let in lets if let.name in names for one in (*let.before, let))]
 
 
-def _at_the_hints(closure: Closure, env: Environment) -> Any:
+def _at_the_hints(closure: Closure, env: Environment) -> Value:
     with at_the_hints():
         return closure(env)
 
@@ -121,7 +115,7 @@ def searched(steps: Iterable[PlannedClause]) -> list[PlannedClause]:
     return sorted((step for step in steps if step.asked is not pays), key=depends)
 
 
-Pinned = Mapping[str, Any]  # values of parameters
+Pinned = Mapping[str, Value]  # values of parameters
 NO_PINS: Pinned = {}
 EVERY = object()  # a pin that leaves a parameter open: every value of its domain is a site
 
@@ -131,13 +125,16 @@ class OpenChoice:
     """Plan that stopped at a choice: the parameter or pick, its values here, and the position to continue from."""
 
     step: PlannedClause
-    values: tuple[Any, ...]
+    values: tuple[Value, ...]
     env: Environment
     position: int
 
     @property
     def name(self) -> str:
         return self.step.name
+
+
+Decide = Callable[[Environment, Pinned, Evidence | None], Environment | OpenChoice | None]
 
 
 class PlanExecutor:
@@ -168,7 +165,7 @@ class PlanExecutor:
         elif found is not None:
             yield found
 
-    def first(self, every: bool = False) -> Callable[..., Any]:
+    def first(self, every: bool = False) -> Decide:
         """Return a function like `advance` that returns the first complete environment.
 
         The environment has the lets that the template reads, or every let. If nothing is left to choose or to compute,
@@ -226,7 +223,7 @@ class PlanExecutor:
             if let.name not in env:
                 env[let.name] = self.ask(let.value, env, let.clause.value)
 
-    def ask(self, closure: Closure, env: Environment, place: s.Syntax) -> Any:
+    def ask(self, closure: Closure, env: Environment, place: s.Syntax) -> Value:
         try:
             return closure(env)
         except MISTAKES as error:
@@ -239,7 +236,7 @@ class PlanExecutor:
         read = place.condition if isinstance(place, s.Guard) else place
         return self.rule.without_value(f"this cannot be evaluated: {error}", read.span)
 
-    def default(self, step: PlannedClause, env: Environment) -> Any:
+    def default(self, step: PlannedClause, env: Environment) -> Value:
         """Return the default value of a parameter as a number: a size is replaced by its example value."""
         if step.default is None:
             return None
@@ -248,7 +245,7 @@ class PlanExecutor:
 
     def values(
         self, step: PlannedClause, env: Environment, pinned: Pinned, evidence: Evidence | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Value, ...]:
         """Return the values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
         place = step.clause
         if isinstance(place, s.PickClause):
@@ -305,8 +302,7 @@ def check_cover(rule: Rule, cover: s.Cover, expressions: RuleExpressions, env: E
             left, written = "leave values out" if total < whole else "are more", expression(cover.size)
             what = f"rule `{rule.name}`: the parts of `{cover.what}` {left}: {said} is {total}, of {whole}"
             exact = "a `//` says that the parts divide it: ask for that in a `require`, or write"
-            hint = f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`"
-            raise DplcError(what, cover.span, (), hint)
+            raise DplcError(what, cover, f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`")
 
 
 Program = tuple[Kernel, ...]
@@ -384,7 +380,7 @@ class CompiledRule:
         fresh = defined(rule.rewrite, known)
         build = Template(rule.level, known.union(fresh), self._local, families(rule.match)).block(rule.rewrite)
 
-        def whole(match_env: Environment) -> Any:
+        def whole(match_env: Environment) -> Value:
             env = dict(match_env)
             decided.compute(decided.late, env)
             for cover in rule.covers:
@@ -412,7 +408,7 @@ class CompiledRule:
         """Return the guards that held at a match, each with the values that it saw."""
         return held(self.rule, self._whole(match_env), self.expressions)
 
-    def measure(self, match_env: Environment) -> Any:
+    def measure(self, match_env: Environment) -> Value:
         """Return the value of `decreases` at a match, which is less at every further firing; None without one."""
         decided, env = self.decisions[True], dict(match_env)
         decided.compute(_wanted((s.DECREASES,), decided.lets), env)
@@ -424,10 +420,10 @@ class CompiledRule:
         self.decisions[True].compute(self.decisions[True].lets, env)
         return env
 
-    def _local(self, name: str, span: Any) -> Callable[..., Block]:
+    def _local(self, name: str, span: Span) -> Callable[..., Block]:
         known = {rule.name: rule for rule in self.locals}
         if name not in known:
-            raise DplcError(f"there is no local rule `{name}`", span, (), did_you_mean(name, known))
+            raise DplcError(f"there is no local rule `{name}`", span, did_you_mean(name, known))
         return compiled_rule(known[name], self.locals).everywhere
 
     # ---- sites
@@ -491,14 +487,15 @@ class CompiledRule:
         made = apart(self.template(match.env), (*block[:start], *block[end:]), site)
         return splice(site.program, match.path, start, end, made)  # type: ignore[no-any-return]
 
-    def taken(self, arguments: Sequence[Any]) -> dict[str, Any]:
+    def taken(self, arguments: Sequence[Value]) -> Environment:
         """Return the arguments of a local rule by name. Raises DplcError if their number is wrong."""
         if len(arguments) != len(self.given):
-            what = f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}"
-            raise DplcError(what, self.rule.span)
+            raise DplcError(
+                f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}", self.rule
+            )
         return dict(zip(self.given, arguments, strict=True))
 
-    def everywhere(self, block: Block, arguments: tuple[Any, ...], outer: Environment) -> Block:
+    def everywhere(self, block: Block, arguments: tuple[Value, ...], outer: Environment) -> Block:
         """Apply a local rule to a captured run: bottom-up, one pass; results are not matched again."""
         site = outer["@site"]
         names = outer.get(NAMES) or Names(site, outer)

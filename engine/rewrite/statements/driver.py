@@ -15,17 +15,17 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError, UsageError, did_you_mean
 from ....ir.expr import Undecided, Var, free_names
 from ....ir.kernel import BLOCK_INDEX, SHARED, THREAD, Launch
 from ....ir.loop import Accumulate, For, Let, Load, Merge
-from ....ir.node import nodes, walk
+from ....ir.node import Node, nodes, walk
 from ....ir.program import Kernel, Stmt
 from ....ir.tile import Mma, SharedTile, Stage, Tile
-from ...language.evaluate import MISTAKES, Environment, NotComputed
+from ...language.evaluate import MISTAKES, Environment, NotComputed, Value
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
 from ..trace import (
@@ -65,7 +65,7 @@ def wellformed(kernel: Kernel) -> str | None:
             if not registers.isdisjoint(free_names((loop.start, loop.stop, loop.step))):
                 return f"the bounds of loop `{loop.var}` vary with a register axis, so it is no one loop of a thread"
     used = {var.name for var in nodes(kernel.body, Var)}
-    unknown = used.difference(*map(_names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
+    unknown = used.difference(*map(names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
     return f"`{min(unknown)}` is used but nothing defines it" if unknown else None
 
 
@@ -74,8 +74,8 @@ def _repeated(names: Iterable[str]) -> str | None:
     return min((name for name, count in Counter(names).items() if count > 1), default=None)
 
 
-def _names_given(part: Any) -> tuple[str, ...]:
-    """Return the names of values that a node of any IR defines for others to read."""
+def names_given(part: Node) -> tuple[str, ...]:
+    """Return the names of values that a node of any IR defines for others to read, in its block or after it."""
     match part:
         case Launch():
             return (THREAD, SHARED, *BLOCK_INDEX)
@@ -110,15 +110,18 @@ class Engine:
     def __init__(self, rules: RuleSet, pins: Settings | None = None, check: bool = False):
         self.rules, self.pins, self.check = rules, dict(pins or {}), check
         self._compiled = functools.cache(lambda name: compiled_rule(rules.rule(name), rules.locals))
-        self._normal = defaultdict[Any, weakref.WeakSet[Kernel]](weakref.WeakSet)  # by target and level
+        self._normal = defaultdict[tuple[Target, bool], weakref.WeakSet[Kernel]](weakref.WeakSet)  # by target and level
         own = [self.rule(rule) for rule in rules.canonical if rule.level in LEVELS]
         self._canonical = [[r for r in own if (r.rule.level == "kernel") is lowered] for lowered in (False, True)]
         for name, values in self.pins.items():
             rule = self.rule(name)
             for parameter in values:
                 if parameter not in (*rule.parameters, *rule.pattern.names):
-                    hint = did_you_mean(parameter, rule.parameters)
-                    raise DplcError(f"rule `{name}` has no parameter `{parameter}`", rule.rule.span, (), hint)
+                    raise DplcError(
+                        f"rule `{name}` has no parameter `{parameter}`",
+                        rule.rule,
+                        did_you_mean(parameter, rule.parameters),
+                    )
 
     # ---- rules
     def rule(self, rule: Rule | str) -> CompiledRule:
@@ -136,7 +139,7 @@ class Engine:
         number = self.rules.numbered.get(name, "")
         return PassStep(name, tuple(found), {}, name, found[0].span, numbered=number)
 
-    def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
+    def pinned(self, rule: CompiledRule, step: PassStep) -> Environment:
         """Return the values that the pipeline and the user give to this rule."""
         return {**step.parameters, **self.pins.get(rule.rule.name, {})}
 
@@ -173,7 +176,7 @@ class Engine:
         except MISTAKES as error:  # the template needs something of its operands that this one lacks
             why = str(error) or type(error).__name__
             place = rule.rewrite[0] if rule.rewrite else rule
-            raise DplcError(f"rule `{rule.name}`: its template cannot be built here: {why}", place.span) from error
+            raise DplcError(f"rule `{rule.name}`: its template cannot be built here: {why}", place) from error
         start, end = match.kernels.start, match.kernels.stop
         changed = slice(start, end + len(made) - len(program))
         cleaned: list[str] = []
@@ -182,8 +185,11 @@ class Engine:
             cleaned += [step.rule.name for step in steps]
         for kernel in made[changed] if self.check or compiled.checked else ():
             if wrong := wellformed(kernel):
-                what = f"rule `{rule.name}` gives a program that is not well formed: {wrong}"
-                raise DplcError(what, rule.span, (f"in kernel `{kernel.name}`",))
+                raise DplcError(
+                    f"rule `{rule.name}` gives a program that is not well formed: {wrong}",
+                    rule,
+                    notes=(f"in kernel `{kernel.name}`",),
+                )
         return made, RewriteStep(rule, program[start:end], made[changed], cleaned=tuple(cleaned))
 
     # ---- canonical form
@@ -233,7 +239,7 @@ class PassRun:
     trace: Trace | None = None
     done: set[str] = field(default_factory=set)
     log: list[RuleSite] = field(default_factory=list)
-    measures: dict[tuple[str, CompiledRule], Any] = field(default_factory=dict)
+    measures: dict[tuple[str, CompiledRule], Value] = field(default_factory=dict)
     larger: DplcError | None = None
     left_open: set[LeftOpen] = field(default_factory=set)
 
@@ -356,7 +362,7 @@ def run_pipeline(
     shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: called for
     every pass when a schedule is replayed or drawn at random.
     """
-    taken = defaultdict[Any, set[str]](set)
+    taken = defaultdict[PassStep | str, set[str]](set)
     for step in steps:
         made = decide(step, program) if decide is not None else None
         if made is None:
@@ -430,12 +436,12 @@ class RuleSite:
         return self.match.env["@site"].program[self.match.kernels.start].name  # type: ignore[no-any-return]
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Environment:
         """The values of what there was to choose: parameters and picks."""
         return {name: self.match.env[name] for name in self.compiled.chosen if name in self.match.env}
 
     @property
-    def default(self) -> Any:
+    def default(self) -> Value:
         """The value that the open parameter would have by itself; None if it has none."""
         assert self.open is not None
         try:
@@ -460,16 +466,16 @@ class RuleSite:
         match = dataclasses.replace(self.match, env=known)
         return dataclasses.replace(self, match=match, open=opened)
 
-    def choose(self, value: Any) -> RuleSite | None:
+    def choose(self, value: Value) -> RuleSite | None:
         """Return the site with a value for the open parameter; None if a guard refuses it."""
         assert self.open is not None
         return self.decided({**self.open.env, self.open.name: value}, self.open.position)
 
-    def first(self, values: Iterable[Any]) -> RuleSite | None:
+    def first(self, values: Iterable[Value]) -> RuleSite | None:
         """Return the site with the first of some values that no guard refuses; None if there is none."""
         return next(filter(None, map(self.choose, values)), None)
 
-    def filled(self, order: Callable[[RuleSite], Iterable[Any]]) -> RuleSite | None:
+    def filled(self, order: Callable[[RuleSite], Iterable[Value]]) -> RuleSite | None:
         """Return the site with values for all open parameters, in the order of preference that a function gives."""
         found: RuleSite | None = self
         while found is not None and found.open is not None:
@@ -526,9 +532,10 @@ def check_settings(settings: Settings, rules: RuleSet) -> None:
         own = [parameter.name for parameter in rule.parameters]
         for name, value in settings[rule.name].items():
             if name in own and not admits(rule, name, value):
-                what = f"{rule.name}.{name}={show(value)}: the value is not in the domain of `{name}`"
-                notes = (f"the domain is {shown(rule, name)}", f"the rule is at {rule.location}")
-                raise UsageError(what, notes=notes)
+                raise UsageError(
+                    f"{rule.name}.{name}={show(value)}: the value is not in the domain of `{name}`",
+                    notes=(f"the domain is {shown(rule, name)}", f"the rule is at {rule.location}"),
+                )
 
 
 def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, ...]:

@@ -11,14 +11,14 @@ from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
 from ....ir.node import Field, Node, contents, replace
-from ....ir.program import Block
+from ....ir.program import Block, Stmt
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import Shape
 from ...language import core as s
-from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions
+from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions, Value
 from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
-from ..matcher import Matcher, Symbol, differs
+from ..matcher import Matcher, Rest, Symbol, differs
 from .site import Context, holes
 
 # Expressions of clauses and templates: `engine/language/evaluate` with substitutions, roles, axes, nested nodes.
@@ -27,7 +27,7 @@ from .site import Context, holes
 ANSWERS = "@answers"
 
 
-def coerce(sort: str, many: bool, value: Any) -> Any:
+def coerce(sort: str, many: bool, value: Value) -> Value:
     """Convert a value of the rule language to the value of a field.
 
     Names become text. A single item becomes a list if the field is a list.
@@ -64,7 +64,7 @@ class RuleExpressions(Expressions):
         base, places = self.compile(node.base), [self._place(item) for item in node.items]
         plain = not any(isinstance(item, s.Substitution | s.Run) for item in node.items)
 
-        def apply(env: Environment) -> Any:
+        def apply(env: Environment) -> Value:
             value, keys = base(env), tuple([place(env) for place in places])
             if plain and dict not in map(type, keys):
                 if value.__class__ is e.Var:
@@ -83,7 +83,7 @@ class RuleExpressions(Expressions):
             try:
                 return substitute(value, named)
             except e.NotWhole as error:
-                raise DplcError(str(error), node.span) from None
+                raise DplcError(str(error), node) from None
 
         return apply
 
@@ -100,10 +100,10 @@ class RuleExpressions(Expressions):
         """Compile `x.field`: a field that a node or a record declares, never one that Python adds to it."""
         get = super()._member(node)
 
-        def look(env: Environment) -> Any:
+        def look(env: Environment) -> Value:
             value = get(env)
             if callable(value):
-                raise DplcError(f"there is no field `{node.field}`", node.span)
+                raise DplcError(f"there is no field `{node.field}`", node)
             return value
 
         return look
@@ -133,7 +133,7 @@ class RuleExpressions(Expressions):
             elif field.name in shape.fields:
                 parts.append(self.field(field, shape.fields[field.name]))
             elif field.required:
-                raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place.span)
+                raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place)
             else:
                 parts.append(lambda env, value=field.default: value)  # type: ignore[misc]
         return lambda env: cls(*[part(env) for part in parts])
@@ -152,7 +152,7 @@ def _once(question: Closure, names: tuple[str, ...]) -> Closure:
     """Return a closure that keeps its result for the values of some variables, during one comprehension."""
     read = itemgetter(*names) if names else None
 
-    def answer(env: Environment) -> Any:
+    def answer(env: Environment) -> Value:
         known, key = env[ANSWERS], (question, read and read(env))
         try:
             if key not in known:
@@ -164,14 +164,14 @@ def _once(question: Closure, names: tuple[str, ...]) -> Closure:
     return answer
 
 
-def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
+def free_names(node: object, facts: Container[str] = ()) -> frozenset[str]:
     """Return the variables that an expression mentions, without reserved words, constants and facts that it calls."""
     called = (call.fn for call in calls(node) if call.fn not in facts)
     return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
 
 
-Near = Callable[[int, s.Syntax, Any], None]
-Match = Callable[[Any, int, Environment, Near | None], Iterator[tuple[int, Environment]]]
+Near = Callable[[int, s.Syntax, Node | None], None]
+Match = Callable[[Block, int, Environment, Near | None], Iterator[tuple[int, Environment]]]
 
 
 UNBOUND = object()  # the value of a variable of a `*` capture that is empty
@@ -205,7 +205,7 @@ class Pattern:
             else statement
             for statement in block
         )
-        out: list[Any] = []
+        out: list[Stmt] = []
         position = 0
         while position < len(whole):
             fired = fire(whole, position) if self.root in (None, whole[position].__class__) else None
@@ -232,7 +232,7 @@ def compile_pattern(statements: s.Nodes, level: str, title: str, given: Iterable
     return Pattern(maker.compile("match", title), root, maker.needs, tuple(maker.symbols))
 
 
-class StatementMatcher(Matcher):
+class StatementMatcher(Matcher[s.Syntax]):
     """Writer of the matcher of a block."""
 
     def __init__(self, level: str, given: Iterable[str], evidence: bool):
@@ -250,12 +250,12 @@ class StatementMatcher(Matcher):
             self.symbols[name] = Symbol(self.held(f"env[{self.constant(name)}]"), "value")
 
     # ---- items of lists
-    def flexible(self, item: Any) -> bool:
+    def flexible(self, item: s.Syntax) -> bool:
         if isinstance(item, s.CaptureStatement):
             return item.repeat is not None
         return isinstance(item, s.Run | s.RunStatement | s.InsideBlock)
 
-    def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
+    def item(self, item: s.Syntax, x: str) -> Iterable[tuple[s.Syntax, str]]:
         if self.sort:
             self.value(self.sort, item, x)
         else:
@@ -264,17 +264,17 @@ class StatementMatcher(Matcher):
                 self.bind(item.name, x)
         return ()
 
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Rest) -> str:
         if isinstance(item, s.CaptureStatement):
-            return self.capture_run(item, whole, at, size, rest[0] if rest.__class__ is tuple else rest)
+            return self.capture_run(item, whole, at, size, rest[0] if isinstance(rest, tuple) else rest)
         if isinstance(item, s.InsideBlock):
             return self.inside(item, whole, at, size, rest)
         run = item.run if isinstance(item, s.RunStatement) else item
         if not isinstance(run.base, s.NameOf) or (isinstance(item, s.RunStatement) and item.changes):
-            raise DplcError("a run of a pattern reads `name..`", item.span)
+            raise DplcError("a run of a pattern reads `name..`", item)
         role = None if run.role in (None, "_") else run.role
         if role is not None and role not in RESERVED:
-            raise DplcError(f"`{role}` is not a role", run.span)
+            raise DplcError(f"`{role}` is not a role", run)
         return self.run(item, run.base.text, role, whole, at, size, rest)
 
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str, rest: int) -> str:
@@ -309,10 +309,10 @@ class StatementMatcher(Matcher):
         self.bind(item.name, f"{whole}[{at}:{end}]")
         return end
 
-    def inside(self, item: s.InsideBlock, whole: str, at: str, size: str, rest: Any) -> str:
-        following = rest[1] if rest.__class__ is tuple else item
+    def inside(self, item: s.InsideBlock, whole: str, at: str, size: str, rest: Rest) -> str:
+        following = rest[1] if isinstance(rest, tuple) else item
         if following is not None:
-            raise DplcError("`inside` covers the rest of its block: nothing can follow it", following.span)
+            raise DplcError("`inside` covers the rest of its block: nothing can follow it", following)
         segment, path, block, start = (self.local(letter) for letter in "spbk")
         self.put(f"{segment} = {whole}[{at}:]")
         self.loop(f"for {path}, {block} in holes({segment}):", item)
@@ -344,7 +344,7 @@ class StatementMatcher(Matcher):
             if field.sort != "Block":
                 self.field(field, value, f"{x}.{field.name}")
 
-    def field(self, field: Any, value: Any, x: str) -> None:
+    def field(self, field: Field, value: s.Syntax | s.Nodes, x: str) -> None:
         if isinstance(value, tuple):
             self.sequence(field.sort, value, x)
         elif field.many and isinstance(value, s.NameOf) and value.text not in RESERVED:
@@ -352,13 +352,13 @@ class StatementMatcher(Matcher):
         else:
             self.value(field.sort, value, x)
 
-    def sequence(self, sort: str, items: tuple[Any, ...], x: str) -> None:
+    def sequence(self, sort: str, items: s.Nodes, x: str) -> None:
         before, self.sort = self.sort, sort
         self.items(items, self.held(x, "t" if sort else "b"), "0")
         self.sort = before
 
     # ---- values
-    def value(self, sort: str, node: Any, x: str) -> None:
+    def value(self, sort: str, node: s.Syntax, x: str) -> None:
         node = s.bare(node)
         nested = shape_of(node)
         if nested is not None:
@@ -389,7 +389,7 @@ class StatementMatcher(Matcher):
         self.symbols, self.reports = bound, reports
         self.reject(f"{test}()")
 
-    def expression(self, sort: str, node: Any, x: str) -> None:
+    def expression(self, sort: str, node: s.Syntax, x: str) -> None:
         names = free_names(node, self.expressions.facts)
         known = {name for name, symbol in self.symbols.items() if not symbol.maybe}
         if isinstance(node, s.Subscript) and self.register(node):
@@ -421,10 +421,10 @@ def _statements(block: s.Nodes) -> s.Nodes:
     return tuple(item for item in block if not isinstance(item, s.PassStatement))
 
 
-def _required_shape(item: Any) -> Shape:
+def _required_shape(item: s.Syntax) -> Shape:
     shape = shape_of(item)
     if shape is None:
-        raise DplcError("this stands in templates only, or is not a statement", item.span)
+        raise DplcError("this stands in templates only, or is not a statement", item)
     return shape
 
 
@@ -432,6 +432,6 @@ def _required_shape(item: Any) -> Shape:
 _COSTS = {s.Number: 0, s.Text: 0, s.Prefix: 0, s.NameOf: 1, tuple: 3, s.Member: 5, s.Subscript: 5}
 
 
-def _cost(value: Any) -> int:
+def _cost(value: object) -> int:
     fixed = isinstance(value, s.NameOf) and not is_variable(value.text)
     return 0 if fixed else _COSTS.get(type(value), 2)

@@ -22,7 +22,7 @@ from ....ir.substitute import substitute
 from ....ir.text.read_statements import Shape, load_fields
 from ...language import core as s
 from ...language.core import walk
-from ...language.evaluate import MISTAKES, RESERVED, Closure, Environment, holds
+from ...language.evaluate import MISTAKES, RESERVED, Closure, Environment, Value, holds
 from ...language.rule import Rule
 from ...language.typed_slots import every, shape_of
 from ..trace import WeighedChoice, show, written
@@ -31,7 +31,7 @@ from .site import NAMES, Names, Site
 
 Change = Callable[[Block, Environment], Block]
 # Finds a local rule by its name and location: a function from (block, arguments, environment) to a block.
-Locals = Callable[[str, Span], Callable[[Block, tuple[Any, ...], Environment], Block]]
+Locals = Callable[[str, Span], Callable[[Block, tuple[Value, ...], Environment], Block]]
 Families = Mapping[str, frozenset[str]]
 FIELDS_OF_LOAD = "@load"  # in the environment of an arm: the load that it rewrites
 
@@ -52,7 +52,7 @@ class Template(RuleExpressions):
         parts = [(self.statement(node), self.family(node)) for node in statements]
         several = len({family for _, family in parts} - {None}) > 1
 
-        def build(env: Environment) -> Any:
+        def build(env: Environment) -> Value:
             out: list[Node] = []
             for part, family in parts:
                 made = part(env)
@@ -88,7 +88,7 @@ class Template(RuleExpressions):
             return self.guard(node)
         shape = shape_of(node)
         if shape is None or isinstance(node, s.CaptureStatement):
-            raise DplcError("this stands in patterns only, or is not a statement", node.span)
+            raise DplcError("this stands in patterns only, or is not a statement", node)
         known = self.kept(shape)
         if shape.body is not None:
             known["body"] = self.block(shape.body)
@@ -107,7 +107,7 @@ class Template(RuleExpressions):
         """Compile `if c:`; a guard that is constant, or that guards nothing, leaves no trace."""
         condition, body = self.compile(node.condition), self.block(node.body)
 
-        def build(env: Environment) -> Any:
+        def build(env: Environment) -> Value:
             holds = condition(env)
             inner = body(env) if holds is not False else ()
             return inner if holds is True or not inner else (If(holds, inner),)
@@ -120,7 +120,7 @@ class Template(RuleExpressions):
         body = self.block(node.body)
         self.known = known
 
-        def build(env: Environment) -> Any:
+        def build(env: Environment) -> Value:
             out: list[Node] = []
             seen: set[str] = set()
             for value in domain(env):
@@ -137,11 +137,11 @@ class Template(RuleExpressions):
     def spliced(self, node: s.RunStatement) -> Closure:
         base, changes = self.compile(node.run), [self.change(change) for change in node.changes]
 
-        def build(env: Environment) -> Any:
+        def build(env: Environment) -> Value:
             run = base(env)
             if run.__class__ is not tuple:
                 if not isinstance(run, Node):
-                    raise DplcError("only statements can be spliced here", node.span)
+                    raise DplcError("only statements can be spliced here", node)
                 run = (run,)
             for change in changes:
                 run = change(run, env)
@@ -157,7 +157,7 @@ class Template(RuleExpressions):
         if isinstance(node, s.UseRule):
             arguments, rule = self.compile_all(node.call.items), self.locals(node.call.fn, node.call.span)
             return lambda run, env: rule(run, arguments(env), env)
-        raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", node.span)
+        raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", node)
 
     def assigned(self, change: s.Keyword) -> Change:
         """Compile `field=value`, on the statements of the run themselves."""
@@ -168,8 +168,11 @@ class Template(RuleExpressions):
             for statement in run:
                 field = type(statement).by_name.get(name)
                 if field is None:
-                    hint = did_you_mean(name, type(statement).by_name)
-                    raise DplcError(f"`{type(statement).__name__}` has no field `{name}`", change.span, (), hint)
+                    raise DplcError(
+                        f"`{type(statement).__name__}` has no field `{name}`",
+                        change,
+                        did_you_mean(name, type(statement).by_name),
+                    )
                 out.append(replace(statement, **{name: coerce(field.sort, field.many, new)}))
             return tuple(out)
 
@@ -182,7 +185,7 @@ class Template(RuleExpressions):
         """
         left, right, variable = arm.pattern, arm.template, arm.variable
         if not isinstance(left, s.LoadOf) or not isinstance(right, s.LoadOf):
-            raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm.span)
+            raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm)
         guard, given = left.condition, sorted(free_names(left) & (self.known | {variable}))
         anything = s.NameOf(arm.span, "_")
         if guard is None:
@@ -209,10 +212,10 @@ class Template(RuleExpressions):
         return apply
 
 
-def _kept(key: str, position: int, field: str, default: Any) -> Closure:
+def _kept(key: str, position: int, field: str, default: Value) -> Closure:
     """Return the closure of a field of a statement that the environment holds: of the last one if there are fewer."""
 
-    def keep(env: Environment) -> Any:
+    def keep(env: Environment) -> Value:
         matched = env.get(key)
         return getattr(matched[min(position, len(matched) - 1)], field) if matched else default
 
@@ -242,7 +245,7 @@ def _mentioned(block: s.Nodes) -> Counter[str]:
     return Counter(getattr(node, keys[type(node)]) for node in walk(block) if type(node) in keys)
 
 
-def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
+def apart(made: Any, beside: Iterable[object], site: Site) -> Any:
     """Rename the values that a rule defines under the name of an adjacent value.
 
     A value that was inside of a block, and hid the other, may be in the same block now.
@@ -255,7 +258,7 @@ def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
     return substitute(made, {name: names.fresh(name) for name in again})
 
 
-def defined_in(block: Iterable[Any]) -> set[str]:
+def defined_in(block: Iterable[object]) -> set[str]:
     """Return the values that a block defines."""
     return {x.dst for x in block if isinstance(x, Let | Load)}
 
@@ -300,7 +303,7 @@ def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Itera
             yield WeighedChoice(binder.name, written(node.costs.element), node.most, other, alternatives)
 
 
-def _outermost(node: Any) -> Iterator[s.Chosen]:
+def _outermost(node: object) -> Iterator[s.Chosen]:
     """Yield each `choose` outside of comprehensions; inside of one it may read the variable of the comprehension."""
     inner = {id(below) for found in every(node, s.Comprehension) for below in walk(found)}
     return (found for found in every(node, s.Chosen) if id(found) not in inner)

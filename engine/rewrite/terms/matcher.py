@@ -20,12 +20,12 @@ from ...language import core as c
 from ...language.evaluate import CONSTANTS, SITE, Environment, Expressions
 from ...language.rule import Rule
 from ...language.typed_slots import names
-from ..matcher import Matcher, Symbol
+from ..matcher import Matcher, Rest, Symbol
 from ..statements.compiled import NO_PINS, Pinned, PlanExecutor, plan
 from ..trace import CHANGES_NOTHING, Evidence
 
 # Fields of a term that name something known, if they do not hold a variable.
-_KNOWN: dict[str, Container[Any]] = {"fn": FUNCTIONS, "part": PARTS}
+_KNOWN: dict[str, Container[object]] = {"fn": FUNCTIONS, "part": PARTS}
 # The class of the value that a term matches, and the text that builds it.
 _NODES: dict[type, tuple[type, str]] = {
     c.MappedTerm: (Remap, "remap({}, dict({}))"), c.CaseTerm: (Case, "case({}, {}, {})"),
@@ -34,7 +34,7 @@ _NODES: dict[type, tuple[type, str]] = {
 }  # fmt: skip
 
 
-class TermRuleWriter(Matcher):
+class TermRuleWriter(Matcher[c.ValueTerm]):
     """Writer of the functions of one rule: the tests of its pattern, its guards, its template.
 
     evidence: note refusals, also every failed guard at the site. bind: return the bindings, not a replacement, as
@@ -135,12 +135,12 @@ class TermRuleWriter(Matcher):
         return isinstance(term, c.NameTerm) and getattr(self.symbols.get(term.name), "kind", "") == "term"
 
     def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
-        return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
+        return DplcError(f"rule `{self.rule.name}`: {what}", term)
 
-    def several(self, waiting: list[tuple[Any, str]]) -> None:
+    def several(self, waiting: list[tuple[c.ValueTerm, str]]) -> None:
         """Match sub-patterns, the most selective first: numbers and bound names, operations, variables."""
 
-        def eagerness(pair: tuple[Any, str]) -> int:
+        def eagerness(pair: tuple[c.ValueTerm, str]) -> int:
             term = pair[0]
             if isinstance(term, c.NameTerm):
                 return 0 if term.name in self.symbols else 1 if term.name in self.rule.left else 2
@@ -150,13 +150,14 @@ class TermRuleWriter(Matcher):
             self.value(term, x)
 
     # ---- lists
-    def flexible(self, item: Any) -> bool:
+    def flexible(self, item: c.ValueTerm) -> bool:
         return isinstance(item, c.RunTerm)
 
-    def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
+    def item(self, item: c.ValueTerm, x: str) -> Iterable[tuple[c.ValueTerm, str]]:
         return ((item, x),)
 
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
+    def stretch(self, item: c.ValueTerm, whole: str, at: str, size: str, rest: Rest) -> str:
+        assert isinstance(item, c.RunTerm)
         return self.run(item.node, item.name, None, whole, at, size, rest)
 
     # ---- axes
@@ -321,7 +322,7 @@ class TermRuleWriter(Matcher):
         parts = (self.part(name, getattr(term, name)) for name in type(term).__slots__)
         return _NODES[type(term)][1].format(*parts)
 
-    def part(self, field: str, value: Any) -> str:
+    def part(self, field: str, value: str | c.Syntax | c.ValueTerm | tuple[c.ValueTerm, ...]) -> str:
         """Return the text of a field of a term: of a name, a list, a value."""
         if isinstance(value, str):
             return self.constant(value) if value in _KNOWN.get(field, ()) else self.symbols[value].text
@@ -350,11 +351,11 @@ def begins_at(rule: Rule, term: Term) -> bool:
 
 
 # Functions that generated matchers call.
-def is_leaf(value: Any) -> bool:
+def is_leaf(value: object) -> bool:
     return isinstance(value, Axis | Term)
 
 
-def orders_of(rest: list[Any], number: int) -> Any:
+def orders_of(rest: list[Axis], number: int) -> Iterable[tuple[Axis | None, ...]]:
     """Return the ways to assign the remaining axes to `number` names, their own order first; None if one is missing."""
     return itertools.permutations([*rest, *[None] * (number - len(rest))])
 
@@ -373,7 +374,7 @@ class CompiledTermRule:
     """
 
     rule: Rule
-    run: Callable[[Any, Any], Any]
+    run: Callable[[Term, Any], Any]
     root: type | str | None
     collapses: bool
 
@@ -384,7 +385,7 @@ class AtTerm(Evidence):
 
     rule: Rule
     site: Any
-    term: Any
+    term: Term
 
     def guard(self, guard: c.Guard, depth: int, env: Environment) -> None:
         self.site.refuse(self.rule, guard, self.term, env)
@@ -399,26 +400,26 @@ def executor_of(rule: Rule, parameters: Pinned, every: bool = False) -> tuple[Ca
 
     Raises DplcError for a parameter without a default or a value, and for a `pick`.
     """
-    pinned: dict[str, Any] = {}
+    pinned: Environment = {}
     for parameter in rule.parameters:
         key = f"{rule.name}.{parameter.name}"
         if key in parameters:
             pinned[parameter.name] = parameters[key]
         elif parameter.default is None:
-            raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter.span)
+            raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter)
     for clause in rule.clauses:
         if isinstance(clause, c.PickClause):
-            raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause.span)
+            raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause)
     return PlanExecutor(rule, plan(rule, Expressions("tensor"))).first(every), pinned
 
 
-def compiled_term_rule(rule: Rule, parameters: dict[str, Any], evidence: bool) -> CompiledTermRule:
+def compiled_term_rule(rule: Rule, parameters: Pinned, evidence: bool) -> CompiledTermRule:
     """Return a rule on tensor, compiled once for all sets that share it and set its parameters to the same values."""
     values = (repr(parameters.get(f"{rule.name}.{parameter.name}")) for parameter in rule.parameters)
     return rule.compiled((evidence, *values), lambda: TermRuleWriter(rule, parameters, evidence).write())
 
 
-def _typed(value: Any, like: Any) -> Any:
+def _typed(value: Term | float, like: Term) -> Term:
     """Return a template's result; a number gets the dtype of the value that it replaces."""
     return value if isinstance(value, Term) else compose.const(value, dtype(like))
 
@@ -440,7 +441,7 @@ class NearMiss(NamedTuple):
 
     followed: int
     expected: c.Syntax | None
-    found: Any
+    found: Term | Axis | float | None
     root: Term
 
 
@@ -451,7 +452,7 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
     for term in postorder(tuple(roots)):
         if not begins_at(rule, term):
             continue
-        misses: list[tuple[int, c.Syntax, Any]] = []
+        misses: list[tuple[int, c.Syntax, Term | Axis | float | None]] = []
         if match(term, lambda *miss, misses=misses: misses.append(miss)):
             return NearMiss(best.followed if best is not None else 1, None, term, term)
         miss = NearMiss(*max(misses, key=lambda miss: (miss[0], _tells(miss[2]))), term)
@@ -460,6 +461,6 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
     return best
 
 
-def _tells(found: Any) -> bool:
+def _tells(found: object) -> bool:
     """Return whether a value is an operation: it is more informative than an input, wherever that is read."""
     return not isinstance(found.x if isinstance(found, Remap) else found, LEAVES)

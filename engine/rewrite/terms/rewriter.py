@@ -40,6 +40,7 @@ from ...language import core as s
 from ...language.evaluate import Environment
 from ...language.rule import Rule
 from ...language.typed_slots import calls
+from ..statements.compiled import Pinned
 from ..trace import RECENT, Refusal, RewriteStep, endless, failed_guard
 from .matcher import CompiledTermRule, compiled_term_rule
 
@@ -61,7 +62,7 @@ Packs = dict[tuple[Term, frozenset[Axis]], Packed]
 
 def find_packs(terms: Sequence[Term], weights: Collection[str]) -> Packs:
     """Return {(weight, summed axes): its position in a packed weight}, for weights with a sibling in some values."""
-    siblings: dict[Any, dict[Term, Axis]] = defaultdict(dict)
+    siblings: dict[tuple[Term, frozenset[Axis], str], dict[Term, Axis]] = defaultdict(dict)
     names = {axis.name for term in terms for axis in axes(term)}
     for term in terms:
         both = factors(term)
@@ -77,11 +78,11 @@ def find_packs(terms: Sequence[Term], weights: Collection[str]) -> Packs:
     return packs
 
 
-def _weight(w: Any, weights: Collection[str]) -> bool:
+def _weight(w: Term, weights: Collection[str]) -> bool:
     """Return whether a value is an input that is known when the program is loaded, perhaps with renamed axes."""
-    if w.__class__ is Remap and all(e.__class__ is Axis for _, e in w.map):
+    if isinstance(w, Remap) and all(e.__class__ is Axis for _, e in w.map):
         w = w.x
-    return w.__class__ is Input and w.name in weights
+    return isinstance(w, Input) and w.name in weights
 
 
 def _packed(members: dict[Term, Axis], over: frozenset[Axis], names: set[str]) -> Packs:
@@ -90,11 +91,12 @@ def _packed(members: dict[Term, Axis], over: frozenset[Axis], names: set[str]) -
     *starts, end = itertools.accumulate((int(axis.extent) for axis in members.values()), initial=0)
     every = Axis(name, end)
     placed = [*zip(members.items(), starts, strict=True)]
-    whole: Any = None
+    whole: Term | None = None
     for (w, axis), start in reversed(placed):
         mine = compose.remap(w, {axis: subtract(every, start)})
         whole = mine if whole is None else compose.case(binary("<", every, end), mine, whole)
         end = start
+    assert whole is not None
     return {(w, over): Packed(whole, ((every, add(axis, start)),)) for (w, axis), start in placed}
 
 
@@ -136,7 +138,7 @@ class TermSite:
     roots: tuple[Term, ...] = ()
     flow: Any = None
     known: dict[Any, bool | None] = field(default_factory=dict)
-    bound: Mapping[str, Any] = field(default_factory=dict)  # by the last pattern that matched, with evidence
+    bound: Environment = field(default_factory=dict)  # by the last pattern that matched, with evidence
     folded: list[compose.Folded] = field(default_factory=list)  # by canonical forms, since the last template began
 
     @functools.cached_property
@@ -155,7 +157,7 @@ class TermRules:
     table: by whether refusals are noted, the attempts, compiled at the first call.
     """
 
-    def __init__(self, rules: Iterable[Rule], enabled: Collection[str] = (), parameters: dict[str, Any] | None = None):
+    def __init__(self, rules: Iterable[Rule], enabled: Collection[str] = (), parameters: Pinned | None = None):
         self.rules = [rule for rule in rules if "off" not in rule.attributes or rule.name in enabled]
         self.parameters = parameters or {}
         self.table = functools.cache(
@@ -163,10 +165,10 @@ class TermRules:
         )
 
 
-Attempts = tuple[tuple[CompiledTermRule, Callable[[Any, Any], Any]], ...]  # each with its `run`: it is asked often
+Attempts = tuple[tuple[CompiledTermRule, Callable[[Term, Any], Any]], ...]  # each with its `run`: it is asked often
 
 
-class Table(dict[Any, Attempts]):
+class Table(dict[type | str, Attempts]):
     """The attempts worth trying by the root that they can match, as it is needed, in the order of their rules.
 
     A root is the function of an elementwise operation, or the class of another one.
@@ -175,7 +177,7 @@ class Table(dict[Any, Attempts]):
     def __init__(self, attempts: Sequence[CompiledTermRule]):
         self.attempts = attempts
 
-    def __missing__(self, root: Any) -> Attempts:
+    def __missing__(self, root: type | str) -> Attempts:
         wanted = None, root, Elementwise if root.__class__ is str else root
         found = self[root] = tuple((attempt, attempt.run) for attempt in self.attempts if attempt.root in wanted)
         return found
@@ -201,17 +203,17 @@ class Rewriter:
     ):
         self.site = TermSite(target or default_target(), evidence, frozenset(weights))
         self.table = rules.table(evidence is not None)
-        self.normal: dict[Any, Any] = {}
-        self.replaced: dict[Any, Any] = {}  # what is replaced from the start, whatever the rules say
-        self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
+        self.normal: dict[Term, Term] = {}
+        self.replaced: Mapping[Term, Term] = {}  # what is replaced from the start, whatever the rules say
+        self.becomes: dict[Term, Term] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
         self.firings = 0
-        self.recent: deque[tuple[Rule, Any, Any]] = deque(maxlen=RECENT)  # converted to a Step when it is shown
+        self.recent: deque[tuple[Rule, Term, Term]] = deque(maxlen=RECENT)  # converted to a Step when it is shown
         self.limit = 10_000
 
     def rewrite(self, root: Term) -> Term:
         """Return the normal form of a term. Raises DplcError if the rules do not terminate."""
         normal, becomes, replaced, collapsing = self.normal, self.becomes, self.replaced, self.table.collapsing
-        stack: list[Any] = [root]
+        stack = [root]
         while stack:
             term = stack[-1]
             if term in normal:
@@ -244,9 +246,9 @@ class Rewriter:
                 raise self._endless()
             else:
                 stack.append(following)
-        return normal[root]  # type: ignore[no-any-return]
+        return normal[root]
 
-    def _step(self, term: Any, table: Table) -> Any:
+    def _step(self, term: Term, table: Table) -> Term | None:
         """Return the replacement of a term by the first rule of a table that fires, None if none does.
 
         What a rule such as `add(x, 0) => x` gives is replaced in turn, if that is asked before anything below it is
@@ -255,7 +257,7 @@ class Rewriter:
         site, evidence, found, more = self.site, self.site.evidence, None, True
         while more:
             more = False
-            for attempt, run in table[term.fn if term.__class__ is Elementwise else term.__class__]:
+            for attempt, run in table.at(term):
                 result = run(term, site)
                 if result is None:
                     continue
@@ -284,9 +286,9 @@ def rewrite_graph(
     rules: TermRules,
     target: Target | None = None,
     evidence: TermEvidence | None = None,
-    origins: dict[Any, TorchOp] | None = None,
+    origins: dict[Term, TorchOp] | None = None,
     weights: Iterable[str] = (),
-    replaced: dict[Any, Any] | None = None,
+    replaced: Mapping[Term, Term] | None = None,
 ) -> TensorGraph:
     """Return the program with the rules applied everywhere, to a fixpoint.
 
@@ -306,7 +308,7 @@ def rewrite_graph(
         for old, origin in tuple(origins.items()):
             if value := rewriter.normal.get(old):
                 origins.setdefault(value, origin)
-    names: dict[Any, Named] = {}
+    names: dict[Term, Named] = {}
     for named in graph.names:
         if value := rewriter.normal.get(named.value):
             names.setdefault(value, Named(named.name, value))

@@ -94,7 +94,7 @@ class TorchRule:
         numbers, found = Numbers(), []
         for clause in self.rule.clauses:
             if isinstance(clause, s.PickClause):
-                raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
+                raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause)
             computed = clause.value if isinstance(clause, s.LetClause) else clause.condition
             found.append((clause, numbers.compile(computed)))
         return found
@@ -109,8 +109,7 @@ class TorchRule:
         compiler, notes = TemplateCompiler(frozenset(map(_target_name, lines)) - {self.root.dst}), list[Part]()
         made = [self._statement(line, compiler) for line in lines]
         if not lines or _target_name(lines[-1]) != self.root.dst:
-            what = f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`"
-            raise DplcError(what, self.rule.span)
+            raise DplcError(f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`", self.rule)
         for line in filter(s.says_slices, self.rule.rewrite):
             match s.term_of(line.target, torch=True), s.term_of(line.value, torch=True):  # type: ignore[attr-defined]
                 case (
@@ -119,8 +118,7 @@ class TorchRule:
                 ):
                     notes.append(compiler.slices(listed, compiler.bracket(places)))
                 case _:
-                    what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
-                    raise DplcError(what, line.span)
+                    raise DplcError(f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`", line)
         return [part for _, part in made], made[-1][0], notes
 
     @property
@@ -135,7 +133,7 @@ class TorchRule:
             return None, self._op(name, value, node.types, compiler.numbers)
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
         if (bracket is None) == (name == self.root.dst):
-            raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
+            raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node)
         part = compiler.of(s.term_of(value, torch=True))
 
         def local(firing: TorchSite) -> None:
@@ -203,7 +201,7 @@ class TorchRule:
                 if entry in firing.slots:
                     firing.slots[entry].free = False  # torch gives the shape of the result: its extents are final
                 elif n != 1:
-                    raise DplcError(f"`{name}[..]`: the brackets of the result hold axes only", self.rule.span)
+                    raise DplcError(f"`{name}[..]`: the brackets of the result hold axes only", self.rule)
         *_, build = [part(firing) for part in parts]
         if bracket is None:
             return firing.env[name]  # type: ignore[no-any-return]
@@ -223,7 +221,7 @@ def _target_name(node: s.Syntax) -> str:
     match node:
         case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name))):
             return name
-    raise DplcError("a definition reads `name = value` or `name[axes] = value`", node.span)
+    raise DplcError("a definition reads `name = value` or `name[axes] = value`", node)
 
 
 # The result of lowering a torch graph: the program, the firings and the refusals.
@@ -584,7 +582,7 @@ class TorchLowering:
         notes += [f"in {found}"] if isinstance(found, str) else []
         place, what = found if isinstance(found, Span) else None, f"torch op '{name}' is not supported"
         narrower = where_decided(what, [refusal.undecided for _, _, refusal in refusals], place, notes)
-        return narrower or DplcError(what, place, notes, _how_to_write(source.op, place))
+        return narrower or DplcError(what, place, _how_to_write(source.op, place), notes)
 
     def _place(self, origin: TorchOp) -> Span | None:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None

@@ -137,7 +137,7 @@ class StatementPattern:
             case s.Assign(target=s.NameOf(text=dst), value=s.Apply(fn=op, items=items) as call, types=types):
                 self.dst, self.op, self.reads = dst, op, names_in(call)
             case _:
-                raise DplcError("a pattern on torch is `y = Op(field, ..)`", statement.span)
+                raise DplcError("a pattern on torch is `y = Op(field, ..)`", statement)
         self.types = [ListPattern((Var(one.dtype), _list(one.dims)), ()) for one in types]
         self.keywords = {item.name: _pattern(item.value) for item in items if isinstance(item, s.Keyword)}
         self.positional = [_pattern(item) for item in items if not isinstance(item, s.Keyword | s.Run)]
@@ -179,7 +179,7 @@ def _pattern(node: s.Syntax) -> Any:
             return _list(items)
     number = s.constant_of(node)
     if number is None:
-        raise DplcError("a pattern on torch holds variables, constants and lists", node.span)
+        raise DplcError("a pattern on torch holds variables, constants and lists", node)
     return number
 
 
@@ -245,5 +245,8 @@ def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any], sizes: Map
         (places,) = meaning.run(graph, arrays)
         outside = places[(places < low) | (places >= end)]
         if outside.size:
-            what = f"place {outside[0]} is out of range: `{bound.op}` takes {low} to {end - 1} here"
-            raise DplcError(what, bound.span, (f"it is computed from {', '.join(f'`{name}`' for name in inputs)}",))
+            raise DplcError(
+                f"place {outside[0]} is out of range: `{bound.op}` takes {low} to {end - 1} here",
+                bound,
+                notes=(f"it is computed from {', '.join(f'`{name}`' for name in inputs)}",),
+            )

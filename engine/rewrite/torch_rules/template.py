@@ -197,7 +197,7 @@ class Numbers(Expressions):
         super().__init__("torch", symbolic)
 
     def apply(self, node: s.Apply) -> Closure:
-        raise DplcError(f"unknown fact `{node.fn}`", node.span, (), did_you_mean(node.fn, self.facts))
+        raise DplcError(f"unknown fact `{node.fn}`", node, did_you_mean(node.fn, self.facts))
 
 
 class TemplateCompiler:
@@ -218,7 +218,7 @@ class TemplateCompiler:
             case s.ReduceTerm(fn=fn):
                 able = [name for name, function in FUNCTIONS.items() if function.identity is not None]
                 if fn not in able:
-                    raise DplcError(f"`{fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(fn, able))
+                    raise DplcError(f"`{fn}` cannot reduce: it has no identity", term, did_you_mean(fn, able))
                 return self._reduction(term, (term.x,), short, lambda over, xs: compose.reduce(fn, over, *xs))
             case s.FoldTerm(part=part):
                 return self._reduction(term, term.args, short, partial(compose.fold, part))
@@ -243,7 +243,7 @@ class TemplateCompiler:
                 def cast(firing: TorchSite, x: Build) -> Any:
                     dtype = to(firing.env)
                     if not isinstance(dtype, Var) or dtype.name not in DTYPES:
-                        raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", written.span)
+                        raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", written)
                     return compose.asked_cast(x(), dtype.name)
 
                 return combined(cast, self.of(term.x, short))
@@ -255,7 +255,7 @@ class TemplateCompiler:
                 )
             case s.FunctionTerm(known=True, fn=fn):
                 if len(term.operands) != (arity := FUNCTIONS[fn].arity):
-                    raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term.span)
+                    raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term)
                 parts = (self.of(operand, short) for operand in term.operands)
                 return combined(lambda _, *xs: compose.elementwise(fn, *[x() for x in xs]), *parts)
         return self._read(term.node, self.numbers.compile(term.node), term.name if isinstance(term, s.NameTerm) else "")
@@ -273,8 +273,9 @@ class TemplateCompiler:
                 return value
             if bracket is not None:
                 raise NotApplicable(f"`{name}` is not a tensor")
-            what = f"`{name or 'this'}` is neither a number nor a local value: a tensor is read with brackets"
-            raise DplcError(what, node.span)
+            raise DplcError(
+                f"`{name or 'this'}` is neither a number nor a local value: a tensor is read with brackets", node
+            )
 
         def part(firing: TorchSite) -> Any:
             if bracket is None and name in firing.locals:
@@ -298,7 +299,7 @@ class TemplateCompiler:
             for node, item in zip(items, over, strict=True):
                 for entry in firing.entries((item,)):
                     if entry not in firing.slots:
-                        raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", node.span)
+                        raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", node)
                     firing.slots[entry].bound = True
                     found.append(entry)
             return found
@@ -358,8 +359,8 @@ class TemplateCompiler:
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
         compute, names = self.symbolic.compile(node), names_in(node)
-        what, hint = "an index must be an axis or a number, and this is a tensor value", "write an axis or a number"
-        refused = partial(DplcError, what, node.span, (), hint)
+        what = "an index must be an axis or a number, and this is a tensor value"
+        refused = partial(DplcError, what, node, "write an axis or a number")
 
         def index(env: Environment) -> Any:
             try:
@@ -374,7 +375,7 @@ class TemplateCompiler:
                 if views(found):
                     raise refused()
                 if not all(isinstance(part, Node | int | float) for part in calculated):
-                    raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node.span)
+                    raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node)
             return found
 
         return index

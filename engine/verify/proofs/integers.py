@@ -22,7 +22,9 @@ from ...language.rule import Rule
 from ...language.spelling import expression
 from ...language.typed_slots import without_lets
 
-Scope = Mapping[str, Any]  # names of loops and axes
+Integer = Any  # a number of Python, or a term of Z3
+Truth = Any  # a truth value of Python, or a term of Z3
+Scope = Mapping[str, Integer]  # names of loops and axes
 SIZES = (1, 2, 4, 8)
 POWERS = tuple(1 << n for n in range(24))
 
@@ -43,29 +45,29 @@ def solver_module() -> Any:
 # ---- Operations on numbers and truth values, each of Python or of Z3.
 
 
-def quotient(a: Any, b: Any) -> Any:
+def quotient(a: Integer, b: Integer) -> Integer:
     """Return a // b; 0 for two numbers of which the second is 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b else 0
     return either(b > 0, a / b, (-a) / (-b))  # Z3 rounds so that remainders are not negative
 
 
-def remainder(a: Any, b: Any) -> Any:
+def remainder(a: Integer, b: Integer) -> Integer:
     """Return a % b; a where quotient(a, b) is 0."""
     return a % b if isinstance(b, int) and b > 0 else a - b * quotient(a, b)
 
 
-def either(condition: Any, a: Any, b: Any) -> Any:
+def either(condition: Truth, a: Integer, b: Integer) -> Integer:
     """Return a where a condition holds, elsewhere b."""
     return (a if condition else b) if isinstance(condition, bool) else solver_module().If(condition, a, b)
 
 
-def negated(value: Any) -> Any:
+def negated(value: Truth) -> Truth:
     """Return `not value`."""
     return not value if isinstance(value, bool) else solver_module().Not(value)
 
 
-def joined(op: str, *values: Any) -> Any:
+def joined(op: str, *values: Truth) -> Truth:
     """Return whether all truth values hold for `and`, whether one holds for `or`."""
     z3 = None if all(isinstance(value, bool) for value in values) else solver_module()
     if op == "and":
@@ -94,12 +96,12 @@ class Integers:
         self.lets = {c.name: c.value for c in rule.clauses if isinstance(c, s.LetClause)}
         self.domains = {p.name: p.domain for p in rule.parameters if p.domain is not None}
         self.facts = facts_of(rule.level)
-        self.unknowns: dict[str, Any] = {}
+        self.unknowns: dict[str, Integer] = {}
         self.conditions: dict[str, tuple[str, ...]] = {}
         self.always = {name for name, *_ in asked(rule, "always")}
 
     @functools.cached_property
-    def premises(self) -> list[Any]:
+    def premises(self) -> list[Truth]:
         """Constraints of the domains of parameters and of the guards, as far as integers express them."""
         found = []
         domains = (s.Operation(d.span, "in", s.NameOf(d.span, name), d) for name, d in self.domains.items())
@@ -108,13 +110,13 @@ class Integers:
                 found.append(self.truth(condition, {}))
         return found
 
-    def unknown(self, name: str) -> Any:
+    def unknown(self, name: str) -> Integer:
         """Return the unknown of a name; with known numbers, its number."""
         if name not in self.unknowns:
             self.unknowns[name] = self.z3.Int(name) if self.known is None else self.known.get(name, 1)
         return self.unknowns[name]
 
-    def number(self, node: s.Syntax, scope: Scope) -> Any:
+    def number(self, node: s.Syntax, scope: Scope) -> Integer:
         """Return the integer value of an expression. Raises Unknown."""
         match s.bare(node):
             case s.Number(value=int(value)):
@@ -141,7 +143,7 @@ class Integers:
             case other:
                 raise Unknown(f"`{expression(other)}` is not an integer")
 
-    def truth(self, node: s.Syntax, scope: Scope) -> Any:
+    def truth(self, node: s.Syntax, scope: Scope) -> Truth:
         """Return the truth value of a condition. Raises Unknown."""
         match s.bare(node):
             case s.NameOf(text=name):
@@ -159,7 +161,7 @@ class Integers:
             case other:
                 raise Unknown(f"`{expression(other)}` is not a comparison of integers")
 
-    def _condition(self, name: str, scope: Scope) -> Any:
+    def _condition(self, name: str, scope: Scope) -> Truth:
         """Return a condition that the pattern binds: any function of the loops around it."""
         if name in ("true", "false") or name in self.always:
             return name != "false"
@@ -170,7 +172,7 @@ class Integers:
         given = [scope.get(x, self.unknown(f"{x} outside")) for x in self.conditions[name]]
         return self.z3.Function(f"{name}?", *(self.z3.IntSort() for _ in given), self.z3.BoolSort())(*given)
 
-    def member(self, value: Any, domain: s.Syntax, scope: Scope) -> Any:
+    def member(self, value: Integer, domain: s.Syntax, scope: Scope) -> Truth:
         """Return whether a number is in a domain of the rule language. Raises Unknown."""
         match domain:
             case s.Apply(fn="divisors", items=(whole,)):
@@ -179,7 +181,7 @@ class Integers:
                 return self.member(value, self.lets[name], scope)
         return joined("or", *(value == element for element in self.elements(domain, scope)))
 
-    def elements(self, domain: s.Syntax, scope: Scope) -> list[Any]:
+    def elements(self, domain: s.Syntax, scope: Scope) -> list[Integer]:
         """Return the numbers of a domain, in order. Raises Unknown where they cannot be listed."""
         match domain:
             case s.NameOf(text=name) if name in self.lets:
@@ -210,7 +212,7 @@ class Integers:
 def required(rule: Rule) -> Iterator[s.Syntax]:
     """Yield what the guards of a rule require: of a conjunction, each part."""
 
-    waiting = [guard.condition for guard in reversed(rule.guards) if guard.kind == "require"]
+    waiting = [guard.condition for guard in reversed(rule.required)]
     while waiting:
         match waiting.pop():
             case s.Operation(op="and", a=a, b=b):
@@ -244,7 +246,9 @@ class Solver:
         self.z3 = solver_module()
         self.first: int | None = None  # what Z3 had spent in this process after the first question
 
-    def counterexample(self, integers: Integers, given: Sequence[Any], wanted: Sequence[Any]) -> dict[str, int] | None:
+    def counterexample(
+        self, integers: Integers, given: Sequence[Truth], wanted: Sequence[Truth]
+    ) -> dict[str, int] | None:
         """Return numbers for which a conclusion does not hold, or None if all follow. Raises Unknown if Z3 gives up.
 
         After a first failure, it tries each combination of parameters: most products then have a number as a factor.
@@ -263,7 +267,7 @@ class Solver:
                 return found | choice
         return None
 
-    def _numbers(self, asked: Sequence[Any], unknowns: Mapping[str, Any], units: int) -> dict[str, int] | None:
+    def _numbers(self, asked: Sequence[Truth], unknowns: Scope, units: int) -> dict[str, int] | None:
         """Return numbers that satisfy the whole query, small ones if there are any; None if it is unsatisfiable."""
         model = self._model(asked, units)
         if model is None:
@@ -273,7 +277,7 @@ class Solver:
             model = self._model([*asked, *small], units) or model
         return {str(d): model[d].as_long() for d in model.decls() if self.z3.is_int_value(model[d])}
 
-    def _model(self, asked: Sequence[Any], units: int) -> Any:
+    def _model(self, asked: Sequence[Truth], units: int) -> Any:
         solver = self.z3.Solver()
         solver.set(rlimit=units, random_seed=0)
         solver.add(*asked)

@@ -21,12 +21,14 @@ from ...language.typed_slots import names_in
 from ...rewrite.terms.rewriter import mentions_mat
 from .integers import (
     ARITHMETIC,
+    Integer,
     Integers,
     Meaning,
     Proof,
     Refuted,
     Scope,
     Solver,
+    Truth,
     Unknown,
     asked,
     either,
@@ -218,7 +220,7 @@ class Claim(Integers):
         places = [(place, self.iteration(place, f"!{n}0")) for n, place in enumerate(self.after)]
         missing = Unknown(f"{self.text}: no inverse was found")
 
-        def refutation(given: Sequence[Any], wanted: Sequence[Any]) -> Refuted | None:
+        def refutation(given: Sequence[Truth], wanted: Sequence[Truth]) -> Refuted | None:
             found = solver.counterexample(self, given, wanted)
             if found is None:
                 return None
@@ -243,7 +245,7 @@ class Claim(Integers):
         olds = [*self.iteration(self.before, "!old").values()]
         given, last = self.old_inside(olds), missing
 
-        def leads(place: RunOccurrence, guess: Scope) -> Any:
+        def leads(place: RunOccurrence, guess: Scope) -> Truth:
             equal = [*map(operator.eq, self.images(place, guess), olds)]
             return joined("and", *self.inside(place, guess), *equal)
 
@@ -256,16 +258,16 @@ class Claim(Integers):
                 last = unknown
         raise last
 
-    def iteration(self, place: RunOccurrence, suffix: str) -> dict[str, Any]:
+    def iteration(self, place: RunOccurrence, suffix: str) -> dict[str, Integer]:
         """Return an unknown iteration."""
         return {loop.name: self.z3.Int(f"{loop.name}{suffix}") for loop in place.loops}
 
-    def bounds(self, loop: LoopRange, scope: Scope) -> tuple[Any, Any, Any]:
+    def bounds(self, loop: LoopRange, scope: Scope) -> tuple[Integer, Integer, Integer]:
         """Return where a loop starts, its step, and where it stops."""
         start, step = (n if e is None else self.number(e, scope) for n, e in ((0, loop.start), (1, loop.step)))
         return start, step, reduce(operator.mul, [self.number(extent, scope) for extent in loop.extents])
 
-    def inside(self, place: RunOccurrence, scope: Scope) -> list[Any]:
+    def inside(self, place: RunOccurrence, scope: Scope) -> list[Truth]:
         """Return the constraints that loops are within their bounds, and that conditions hold."""
         found = []
         for loop in place.loops:
@@ -278,19 +280,19 @@ class Claim(Integers):
                 found.append(self.truth(condition, scope))
         return found
 
-    def old_inside(self, values: Iterable[Any]) -> list[Any]:
+    def old_inside(self, values: Iterable[Integer]) -> list[Truth]:
         """Return the constraints that old indices have these values in an old iteration."""
         return self.inside(self.before, self.old_scope(values))
 
-    def old_scope(self, values: Iterable[Any]) -> dict[str, Any]:
+    def old_scope(self, values: Iterable[Integer]) -> dict[str, Integer]:
         """Return the values of old indices by name."""
         return {loop.name: value for loop, value in zip(self.before.loops, values, strict=True)}
 
-    def images(self, place: RunOccurrence, scope: Scope) -> list[Any]:
+    def images(self, place: RunOccurrence, scope: Scope) -> list[Integer]:
         """Return the old indices to which an iteration of an occurrence maps."""
         return [self.number(place.image(old), scope) for old in self.before.loops]
 
-    def inverses(self, place: RunOccurrence, olds: Sequence[Any]) -> Iterator[Scope]:
+    def inverses(self, place: RunOccurrence, olds: Sequence[Integer]) -> Iterator[Scope]:
         """Yield guesses of the iteration of an occurrence that maps to some old indices."""
         names = [loop.name for loop in place.loops]
         known = self.old_scope(olds)
@@ -386,10 +388,10 @@ def of_terms(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]
     if root not in after or not any(f.fn in DIVISIONS for f in terms(tuple(before.values()), FunctionTerm)):
         return
     integers = Integers(rule)
-    leaves: dict[str, Any] = {}
-    divisors: list[Any] = []
+    leaves: dict[str, Integer] = {}
+    divisors: list[Integer] = []
 
-    def value(term: ValueTerm, defined: Mapping[str, ValueTerm], truth: bool = False) -> Any:
+    def value(term: ValueTerm, defined: Mapping[str, ValueTerm], truth: bool = False) -> Integer | Truth:
         """Return the integer, or the truth value, of a term. Raises Unknown for another function."""
         match term:
             case NumberTerm(value=number):
