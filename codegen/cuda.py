@@ -270,7 +270,7 @@ class Printer:
 
     def branch(self, stmt: Branch) -> list[str]:
         one = stmt.alone and isinstance(stmt.cond, Binary)
-        cond = f"one_thread({self.text(stmt.cond.a)})" if one else self.text(stmt.cond)  # type: ignore[attr-defined]
+        cond = f"one_thread({self.text(stmt.cond.a)})" if one else self.text(stmt.cond)
         return [f"if ({cond}) {{", *self.block(stmt.body, 1), "}"]
 
     def assign(self, stmt: Assign) -> str:

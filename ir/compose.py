@@ -196,7 +196,7 @@ def elementwise(fn: str, *args: Operand) -> Operand:
     simple = _simplify(fn, operands)
     if simple is None:
         return Elementwise(fn, operands)
-    return simple if simple.__class__ is Elementwise and simple.fn == fn else tell(fn, operands, simple)  # type: ignore[attr-defined]
+    return simple if simple.__class__ is Elementwise and simple.fn == fn else tell(fn, operands, simple)
 
 
 def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
@@ -316,7 +316,7 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
     result: Term = Reduce(fn, there, x) if there else x
     if missing != 1 and fn in ("add", "multiply"):
         result = as_term(elementwise("multiply" if fn == "add" else "pow", result, missing))
-    return tell("Reduce", (fn, *wanted, x), result) if len(there) < len(wanted) else result  # type: ignore[no-any-return]
+    return tell("Reduce", (fn, *wanted, x), result) if len(there) < len(wanted) else result
 
 
 def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
@@ -348,10 +348,10 @@ def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
     if not kept:
         return x
     if x.__class__ is Index:
-        return index(remap_expr(x.expr, kept))  # type: ignore[attr-defined]
+        return index(remap_expr(x.expr, kept))
     if x.__class__ is Remap:
-        inner = dict(x.map)  # type: ignore[attr-defined]
-        base = x.x  # type: ignore[attr-defined]
+        inner = dict(x.map)
+        base = x.x
         return remap(base, {a: remap_expr(inner.get(a, a), kept) for a in axes(base)})
     return Remap(x, tuple(kept.items()))
 

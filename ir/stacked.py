@@ -56,7 +56,7 @@ def _factor(term: Any, before: Term) -> Term | None:
     while term.__class__ is Elementwise and term.fn == "multiply" and any(map(_is_one, term.args)):
         term = _opened(term.args[1] if _is_one(term.args[0]) else term.args[0])  # `alpha` of torch's sums
     if term.__class__ is Elementwise and term.fn == "multiply" and before in term.args:
-        return term.args[1] if term.args[0] is before else term.args[0]  # type: ignore[no-any-return]
+        return term.args[1] if term.args[0] is before else term.args[0]
     return None
 
 
@@ -199,7 +199,7 @@ class _Stacking:
 
 def _source(term: Any) -> Term:
     """Return the value that a term reads at other indices, or else the term itself."""
-    return term.x if term.__class__ is Remap else term  # type: ignore[no-any-return]
+    return term.x if term.__class__ is Remap else term
 
 
 def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr:
@@ -232,5 +232,5 @@ def _opened(term: Any) -> Term:
         elif inner.__class__ is Reduce and {a for e in places.values() for a in index_axes(e)}.isdisjoint(inner.over):
             term = Reduce(inner.fn, inner.over, compose.remap(inner.x, places))
         else:
-            return term  # type: ignore[no-any-return]
+            return term
     return term  # type: ignore[no-any-return]

@@ -261,7 +261,7 @@ def _copying(loop: Stmt, times: int | None, when: Expr) -> int | None:
     if not isinstance(loop, For) or not isinstance(when, Binary) or when.op != "<" or loop.step != 1 or times is None:
         return None
     left = subtract(when.b, add(subtract(when.a, Var(loop.var)), loop.start))
-    return min(max(int(left), 0), times) if is_int(left) else None  # type: ignore[call-overload]
+    return min(max(int(left), 0), times) if is_int(left) else None
 
 
 # ---- copies by TMA: tensor maps, mbarriers, and the phase that a Wait waits for

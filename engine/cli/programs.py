@@ -366,7 +366,7 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
     """
     plan, watch = dump.plan, Stopwatch()
     if seed is not None:
-        elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))  # type: ignore[arg-type]
+        elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))
         check_room(elements * REFERENCE_BYTES, f"the arrays of {plan.name}")
         dump = replace(dump, tensors=draw(plan.inputs, seed))
     if dump.level == "torch":

@@ -240,7 +240,7 @@ class Block:
 
     def binding(self, bound: Container[Axis]) -> Block:
         """Return the innermost block that binds one of some axes, or else the body of the kernel."""
-        return self if self.outer is None or self.axis in bound else self.outer.binding(bound)  # type: ignore[no-any-return]
+        return self if self.outer is None or self.axis in bound else self.outer.binding(bound)
 
     def close(self, outer: Block, role: str) -> None:
         """Put each block up to an outer one into that around it, as a loop."""

@@ -237,7 +237,7 @@ def plain(part: Any) -> dict[str, bool]:
     return dict.fromkeys(("return_dict", *cached), False)
 
 
-class _ConstantValues(TorchFunctionMode):  # type: ignore[misc]
+class _ConstantValues(TorchFunctionMode):
     """Keeps the value of a constant that a forward pass makes where the weights are, which may be nowhere."""
 
     def __init__(self, values: dict[int, Any]):

@@ -165,7 +165,7 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
         again[name] = Var(unused(name, taken | own))
         own.add(again[name].name)
     taken |= own
-    return substitute(made, again)  # type: ignore[no-any-return]
+    return substitute(made, again)
 
 
 # ---- Print kernels as CUDA, and predict their times.

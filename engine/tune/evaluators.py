@@ -85,7 +85,7 @@ class TuningSubject:
 def draw(param: Param) -> torch.Tensor:
     """Return reproducible random values for a buffer: normal floats; 0 or 1 for integers, which may be indices."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"0 {param.name}".encode()))
-    return random_tensor(param.dtype, param.shape, generator, 2)  # type: ignore[no-any-return]
+    return random_tensor(param.dtype, param.shape, generator, 2)
 
 
 @functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at

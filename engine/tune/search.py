@@ -169,7 +169,7 @@ def mutated(whole: ProgramCandidate, dice: random.Random) -> Genome:
 
 def decided(space: ProgramSpace, genome: Genome, way: int) -> ProgramCandidate:
     """Apply decisions to a space. The default decides the rest."""
-    return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)  # type: ignore[no-any-return]
+    return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)
 
 
 class Random(Search):

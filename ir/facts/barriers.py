@@ -111,4 +111,4 @@ class _Walk:
     def plain(self, slot: Expr) -> Expr:
         """Return a slot without `% depth`."""
         ring = isinstance(slot, Binary) and slot.op == "%" and slot.b == self.depth
-        return slot.a if ring else slot  # type: ignore[union-attr]
+        return slot.a if ring else slot

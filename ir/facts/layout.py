@@ -164,7 +164,7 @@ def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
     key = (address, place, idx)
     if key not in known:
         known[key] = _address(kernel, place, idx)
-    return known[key]  # type: ignore[no-any-return]
+    return known[key]
 
 
 class Answers(dict[Any, Any]):

@@ -98,9 +98,9 @@ class Check:
             names = (getattr(stmt, buffer) for buffer, _ in type(stmt).memory)
             self.report(stmt, (f"`{name}` is not a buffer" for name in names if name not in self.shapes))
         for e in nodes(block, Binary):
-            if e.a.__class__ is float or e.b.__class__ is float:  # type: ignore[attr-defined]
+            if e.a.__class__ is float or e.b.__class__ is float:
                 self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")
-        indices = {loop.var for loop in nodes(block, For)} | self.indices  # type: ignore[attr-defined]
+        indices = {loop.var for loop in nodes(block, For)} | self.indices
         values = {stmt.dst for stmt in nodes(block, Load, Let)}  # type: ignore[attr-defined]
         for name in sorted(indices & (values | self.sums) | values & self.sums):
             self.found.append(
