@@ -404,7 +404,9 @@ def method_for_each(owner: type) -> dict[type[Stmt], Callable[..., Any]]:
     """
     names = {cls: re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() for cls in STATEMENTS if cls is not Launch}
     shared = getattr(owner, "intrinsic", None)
-    found = {cls: getattr(owner, name, issubclass(cls, Intrinsic) and shared) for cls, name in names.items()}
+    found: dict[type[Stmt], Any] = {
+        cls: getattr(owner, name, issubclass(cls, Intrinsic) and shared) for cls, name in names.items()
+    }
     if missing := sorted(cls.__name__ for cls, method in found.items() if not method):
         raise TypeError(f"{owner.__name__}: no method for {', '.join(missing)}")
-    return found  # type: ignore[return-value]
+    return found

@@ -322,7 +322,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     boxes = low.boxes
     if boxes is None or (at.path, at.position) not in boxes.runs:  # the first of its group copies it
         return ()
-    group: tuple[Stage, ...] = at.block[at.position : at.position + boxes.group]  # type: ignore[assignment]
+    group = [stmt for stmt in at.block[at.position : at.position + boxes.group] if isinstance(stmt, Stage)]
     barrier = _barrier(boxes, Var(boxes.issued))
     issue: Block = tuple(box for stage in group for box in copies(low, stage, barrier))
     issue = (Expect(barrier, sum(shared_tile_bytes(low.kernel, stage) for stage in group)), *issue)

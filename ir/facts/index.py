@@ -189,10 +189,10 @@ def counters(block: Block) -> dict[str, int]:
     """Return a divisor of every value of each integer register: the slots of a ring are multiples of one slot."""
     found: dict[str, int] = {}
     for stmt in nodes(block, Define, Assign):
-        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place  # type: ignore[attr-defined]
+        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place
         counts = isinstance(place, Var) and (place.name in found or getattr(stmt, "dtype", None) == "i32")
         if counts:
-            step = divisor(stmt.val, {**found, place.name: 0})  # type: ignore[attr-defined]
+            step = divisor(stmt.val, {**found, place.name: 0})
             found[place.name] = gcd(found.get(place.name, 0), step)
     return found
 
@@ -200,7 +200,7 @@ def counters(block: Block) -> dict[str, int]:
 def divisor(e: Expr, strides: Mapping[str, int]) -> int:
     """Return a number that divides every value of an expression; 0 for the number 0."""
     if is_int(e):
-        return abs(e)  # type: ignore[no-any-return]
+        return abs(e)
     if isinstance(e, Var):
         return strides.get(e.name, 1)
     if isinstance(e, Size):

@@ -120,7 +120,7 @@ def strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 def pitch(stage: Stage) -> int:
     """Return the elements from one innermost row of a shared tile to the next."""
-    return stage.box[-1].extent + stage.pad  # type: ignore[no-any-return]
+    return int(stage.box[-1].extent) + stage.pad
 
 
 def shared_tile_rows(stage: Stage) -> int:
@@ -356,7 +356,8 @@ def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
     key = (copy_shape, stage, source)
     if key not in known:
         known[key] = _copy_shape(stage, source, tile_of(kernel))
-    return known[key]  # type: ignore[no-any-return]
+    shape: CopyShape = known[key]
+    return shape
 
 
 def _copy_shape(stage: Stage, source: Param, tile: Tile | None) -> CopyShape:

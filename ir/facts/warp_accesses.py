@@ -109,7 +109,7 @@ class Access(NamedTuple):
 class Requests(tuple[WarpRequest, ...]):
     """The warp accesses of a shared tile. known: costs computed so far, by layout."""
 
-    known: dict[Any, Any]
+    known: dict[object, int]
 
     def __new__(cls, found: Iterable[WarpRequest]) -> Requests:
         made = super().__new__(cls, found)
@@ -126,7 +126,8 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     key = (requests, stage, item_bytes(kernel, stage), body)
     if key not in known:
         known[key] = _requests(kernel, stage, body)
-    return known[key]  # type: ignore[no-any-return]
+    asked: Requests = known[key]
+    return asked
 
 
 def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
@@ -150,7 +151,8 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
         found = _as_wide_as_rows(known[accessed], pitch(stage), item)
         every = (*found, *_copies(*copied)) if copied else found
         known[key] = _alike(tuple([(r.width, _hashable(r.rows), _hashable(r.columns), *r[3:]) for r in every]))
-    return known[key]  # type: ignore[no-any-return]
+    asked: Requests = known[key]
+    return asked
 
 
 def _hashable(places: Any) -> Any:
@@ -300,7 +302,7 @@ def cycles_in(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
         return _cycles(layout, asked)
     if layout not in asked.known:
         asked.known[layout] = _cycles(layout, asked)
-    return asked.known[layout]  # type: ignore[no-any-return]
+    return asked.known[layout]
 
 
 def _cycles(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
@@ -419,7 +421,7 @@ def _least(asked: tuple[WarpRequest, ...]) -> int:
         return sum(map(_least_of, asked))
     if _least not in asked.known:
         asked.known[_least] = sum(map(_least_of, asked))
-    return asked.known[_least]  # type: ignore[no-any-return]
+    return asked.known[_least]
 
 
 def _least_of(request: WarpRequest) -> int:

@@ -50,9 +50,9 @@ def combined(monoid: Monoid, left: Parts, right: Parts) -> Parts:
     return _defined(monoid, monoid.combine, names)
 
 
-def _defined(monoid: Monoid, block: Block, names: dict[str, Any]) -> Parts:
+def _defined(monoid: Monoid, block: tuple[Let, ...], names: dict[str, Any]) -> Parts:
     for stmt in block:
-        names[stmt.dst] = evaluate(stmt.val, names)  # type: ignore[attr-defined]
+        names[stmt.dst] = evaluate(stmt.val, names)
     return tuple(names[part] for part in monoid.parts)
 
 

@@ -521,7 +521,8 @@ class _Build(Transformer[Any, Any]):
         return q.FoldAssign(self.place(monoid), value, str(monoid), lanes, value, parts, _of(scaled, s.Syntax))
 
     def fold_assign(self, meta: Any, c: list[Any]) -> q.FoldAssign:
-        return replace(c[1], target=c[0])  # type: ignore[no-any-return]
+        assigned: q.FoldAssign = c[1]
+        return replace(assigned, target=c[0])
 
     def guard_group(self, meta: Any, c: list[Any]) -> q.GuardGroup:
         (call,) = _of(c, s.Apply)
@@ -615,7 +616,8 @@ def parse(source: Source) -> s.Nodes:
         lark, build = _parser()
         build.source = source
         try:
-            return build.transform(lark.parse(text))  # type: ignore[no-any-return]
+            declarations: s.Nodes = build.transform(lark.parse(text))
+            return declarations
         except DedentError:
             raise outdented(source) from None
         except UnexpectedInput as unexpected:

@@ -289,8 +289,9 @@ def cannot_reduce(node: Any) -> DplcError:
 
 def part_name(node: s.Syntax) -> str | None:
     """Return the name of a part, such as `online.s`, from its syntax."""
-    plain = isinstance(node, s.Member) and isinstance(node.base, s.NameOf)
-    return f"{node.base.text}.{node.field}" if plain else None  # type: ignore[attr-defined]
+    if isinstance(node, s.Member) and isinstance(node.base, s.NameOf):
+        return f"{node.base.text}.{node.field}"
+    return None
 
 
 def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
