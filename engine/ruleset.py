@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
@@ -108,7 +108,7 @@ class Toolchain:
         return Engine(self.rules, pins)
 
     @functools.cached_property
-    def _flat(self) -> dict[str, Any]:
+    def _flat(self) -> dict[str, object]:
         return {f"{rule}.{name}": value for rule, values in self.settings.items() for name, value in values.items()}
 
 
@@ -149,22 +149,26 @@ def all_rule_files(paths: Iterable[Path]) -> Iterator[Path]:
 PRELOADED = [f"{__package__}.{name}" for name in ("tune.tuning", "view.records", "verify.run")]
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 def processes() -> ForkServerContext:
     """Return the context of processes: a server imports PyTorch and dplc once, and forks each of them."""
     multiprocessing.set_forkserver_preload(PRELOADED)
     return multiprocessing.get_context("forkserver")
 
 
-def here(function: Callable[..., Any]) -> Callable[..., Any]:
+def here(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that a process runs in the folder and with the environment of now, not of its server."""
     return functools.partial(_here, function, str(Path.cwd()), dict(os.environ))
 
 
-def _here(function: Callable[..., Any], folder: str, environment: dict[str, str], *arguments: Any) -> Any:
+def _here(function: Callable[P, R], folder: str, environment: dict[str, str], *args: P.args, **kwargs: P.kwargs) -> R:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    return function(*arguments)
+    return function(*args, **kwargs)
 
 
 KEEP = 8
@@ -203,9 +207,9 @@ def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolcha
     return tools
 
 
-def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:
+def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, dict[str, object]]:
     """Return the settings of parameters. Raises UsageError as `toolchain` does."""
-    out: dict[str, dict[str, Any]] = {}
+    out: dict[str, dict[str, object]] = {}
     if isinstance(given, Mapping):
         for name, values in given.items():
             name = rules.plain(name)
@@ -224,7 +228,7 @@ def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, 
     return out
 
 
-def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callable[[], Any]) -> Any:
+def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callable[[], object]) -> object:
     """Return the value of a parameter, which is read when its name is known. what: how messages begin.
 
     Raises UsageError unless there is such a rule with such a parameter, of that kind.
@@ -244,7 +248,7 @@ def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callabl
     return value
 
 
-def _constant(setting: str, value: str) -> Any:
+def _constant(setting: str, value: str) -> object:
     """Return a value in the rule language: a number, a role, a tuple. The rules' own parser reads it."""
     try:
         (rule,) = parse(Source("--set", f"rule x(x = {value}) on tile\nmatch\n    Sync()\nrewrite\n    Sync()\n"))

@@ -16,14 +16,16 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ...codegen.pack.contents import function_of
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean, raise_all
 from ..capture.capture import SCOPE, capture, parse
+from ..capture.fx_rewrites import Function
 from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule import read_rules
@@ -159,7 +161,7 @@ class BenchSubject:
 
     case: BenchCase
     expression: str
-    function: Callable[..., Any]
+    function: Function
     shapes: dict[str, tuple[int, ...]]
     spreads: Mapping[str, float]
 
@@ -178,7 +180,7 @@ class BenchSubject:
             captured = captured or self.capture()
         return with_rules(compiler, self.case.rules).compile(captured, watch)
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, Tensor]:
         """Return {input: values}, the same in every run."""
         made = {}
         for name, shape in self.shapes.items():
@@ -188,7 +190,7 @@ class BenchSubject:
         return made
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> torch.dtype:
         return getattr(torch, self.case.dtype)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from ...codegen.arrays import check_room
 from ...codegen.launch import executor, memory_of
@@ -257,7 +258,7 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
     return asked
 
 
-def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str, Any]:
+def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str, Tensor]:
     """Return the inputs: `--ids`, else random ones.
 
     Raises UsageError for a wrong number of tokens, or for other inputs.
@@ -278,7 +279,7 @@ def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str,
 
 def _weights(
     wanted: Mapping[str, WeightRequest], folder: Path | None, seed: int, tell: Tell
-) -> tuple[dict[str, Any], str]:  # fmt: skip
+) -> tuple[dict[str, Tensor], str]:  # fmt: skip
     """Return the weights in a folder, random ones without a folder, and a text that names their source."""
     if not wanted:
         return {}, "its weights are its own"

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -269,7 +268,7 @@ class AssemblingEvaluator:
 # ---- Figures of the assembler, the disassembler and the emulator, stored with a schedule that no GPU measured.
 
 
-Details = dict[str, Any]
+Details = dict[str, object]
 
 
 def evidence(candidate: ScheduleCandidate) -> Details:
@@ -395,7 +394,7 @@ class Worker:
                 wrong.append(f"{missing} elements of `{output.name}` were never written")
             elif not found.ok:
                 wrong.append(f"`{output.name}` is off by {found.relative:.1e} of the largest value")
-        known: dict[str, Any] = {
+        known: Details = {
             "error": error, "gpu": self.driver.name, "registers": [one.registers or None for one in bound.kernels],
             "spills": [one.local_bytes for one in bound.kernels],
         }  # fmt: skip
