@@ -406,7 +406,8 @@ class CudaClock:
         except RuntimeError:
             torch.cuda.synchronize()
             return None
-        return recorded.replay  # type: ignore[no-any-return]
+        replay: Callable[[], object] = recorded.replay
+        return replay
 
 
 def timing(run: Callable[[], object], clock: CudaClock, times: int = 1) -> TimingRecord:

@@ -162,8 +162,8 @@ def range_written(text: str) -> tuple[str | None, int, int | None, int | None] |
     """Read `[NAME=]A[..B][:HINT]`. Returns None for anything else."""
     if (found := _RANGE.fullmatch(text)) is None:
         return None
-    name, low, *others = found.groups()
-    return name, int(low), *(number and int(number) for number in others)  # type: ignore[return-value]
+    name, low, high, hint = found.groups()
+    return name, int(low), int(high) if high else None, int(hint) if hint else None
 
 
 def tokens_of(text: str, words: int | None) -> list[int]:
@@ -342,8 +342,8 @@ def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
     scheduled = read_program(text, name, None)[1] if sizes and level in ("tile", "kernel") else units
     if not found and level == "tile":  # a size may be the extent of a block axis alone
         found = [problem for unit in scheduled for problem in VERIFIERS[level](unit)]
-    if not found and kind is Kernel:
-        found = [*disagreements(units)]  # type: ignore[arg-type]
+    if not found:
+        found = [*disagreements([unit for unit in units if isinstance(unit, Kernel)])]
     if found:
         raise Diagnostics(DplcError(f"{name}: {problem}") for problem in found)
     return dump_of(level, units, scheduled, sizes)

@@ -197,7 +197,8 @@ def measure(
     plan = subject.plan
     runner = DynamicModelRunner(subject, executor, weights, device).runner({})
     eager = eager_model(subject, weights, device)
-    part, given = called(eager), inputs_of(eager, plan.length, plan.batch)  # type: ignore[arg-type]
+    numbers = (n for n in (plan.length, plan.batch) if isinstance(n, int))
+    part, given = called(eager), inputs_of(eager, *numbers)
     flags, inputs = plain(part), {name: tensor.to(device) for name, tensor in drawn(given, plan.config).items()}
     tensors, wrong = tuple(inputs.values()), "off by {:.1e} from eager: not timed"
 

@@ -469,12 +469,13 @@ class WorkerProcess:
             if not self._pipe.poll(limit):
                 self.kill()
                 return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
-            score, over = self._pipe.recv()
+            received: tuple[Score, bool] = self._pipe.recv()
         except (OSError, EOFError):
             return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
+        score, over = received
         if over:
             self._end()
-        return score  # type: ignore[no-any-return]
+        return score
 
     def start(self) -> None:
         """Start the process unless it runs. Raises DeviceError with its reason if it cannot measure."""

@@ -94,7 +94,8 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
     """
     source = Source(name, "\n" * lines + text)
     try:
-        return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))  # type: ignore[no-any-return]
+        placed: tuple[s.Syntax, ...] = located(_parsed(name, text), lambda span: _span_moved(span, source, lines))
+        return placed
     except DplcError:
         return _parsed(name, source.text)  # raises the error with the lines of the file, in its notes too
 
@@ -592,9 +593,10 @@ async def ask(request: Request, tell: Tell) -> Answer:
     process.start()
     theirs.close()
     try:
-        while isinstance(answer := await asyncio.to_thread(ours.recv), tuple):
-            tell(*answer)
-        return answer  # type: ignore[no-any-return]
+        while isinstance(received := await asyncio.to_thread(ours.recv), tuple):
+            tell(*received)
+        answer: Answer = received
+        return answer
     except EOFError:
         return Answer("it ended without an answer")
     finally:
