@@ -45,6 +45,7 @@ from .api import compile as compile_function
 from .capture.decompositions import derived, table
 from .capture.export import RandomNumbers, explain
 from .capture.fx_rewrites import (
+    CallInputs,
     Function,
     Known,
     Lengths,
@@ -181,7 +182,7 @@ def _percent(share: float) -> str:
 # ---- Let AOTAutograd make forward and backward graphs without gradients and changes in place.
 
 
-def needs_autograd(graph: GraphModule, inputs: Sequence[Known]) -> bool:
+def needs_autograd(graph: GraphModule, inputs: CallInputs) -> bool:
     """Return whether AOTAutograd must trace a graph of dynamo's that is called with such arguments.
 
     It need not where the graph only computes values of plain tensors: without gradients, mutations, transforms of
@@ -193,7 +194,7 @@ def needs_autograd(graph: GraphModule, inputs: Sequence[Known]) -> bool:
     return wrapped or transforms or _differentiated(graph, inputs) or changes(graph)
 
 
-def _differentiated(graph: GraphModule, inputs: Sequence[Known]) -> bool:
+def _differentiated(graph: GraphModule, inputs: CallInputs) -> bool:
     """Return whether gradients flow through a call or within it, or the graph changes the gradient mode."""
     enabled, nodes = torch.is_grad_enabled(), graph.graph.nodes
     modes = [node.args[0] for node in nodes if node.target is torch._C._set_grad_enabled]
@@ -212,13 +213,13 @@ def changes(graph: GraphModule) -> bool:
     return any(name.endswith("_") and not keyword.iskeyword(name[:-1]) for name in names)  # not `operator.and_`
 
 
-def joint(graph: GraphModule, inputs: Sequence[Known], compiled: Callable[[GraphModule], Function]) -> Function:
+def joint(graph: GraphModule, inputs: CallInputs, compiled: Callable[[GraphModule], Function]) -> Function:
     """Return a function that computes what `graph` does on such inputs, changes and gradients included.
 
     compiled: makes a function of each graph that only computes. Raises DplcError for what AOTAutograd cannot trace.
     """
 
-    def compiler(piece: GraphModule, _: Sequence[Known]) -> Function:
+    def compiler(piece: GraphModule, _: CallInputs) -> Function:
         # ops that AOTAutograd rewrites get the form that programs have: casts of numbers, and adaptive pools
         for node in calls(piece, torch.ops.prims.convert_element_type.default):
             given, dtype = node.args
@@ -285,7 +286,7 @@ class OptionWarning(UserWarning):
     """Warning about an option of torch.compile that dplc does not heed."""
 
 
-def backend(graph: GraphModule, example_inputs: Sequence[Known], **options: Any) -> Function:
+def backend(graph: GraphModule, example_inputs: CallInputs, **options: Any) -> Function:
     """Return the function for a part of a program; dynamo calls this backend.
 
     Args:
@@ -312,7 +313,7 @@ def backend(graph: GraphModule, example_inputs: Sequence[Known], **options: Any)
     warned: set[str] = set()
     part = functools.partial(GraphPart, options=chosen, warned=warned, shares=shares)
 
-    def function(graph: GraphModule, inputs: Sequence[Known]) -> Function:
+    def function(graph: GraphModule, inputs: CallInputs) -> Function:
         try:
             for x in tensors(inputs):
                 check_layout("an argument of a part", x)
@@ -428,7 +429,7 @@ class GraphPart:
             forget_oldest(self.compiled, MOST_SIGNATURES)
         return self.compiled[signature](*args)
 
-    def _signature(self, args: Sequence[Known]) -> Hashable:
+    def _signature(self, args: CallInputs) -> Hashable:
         """Return the key of a call by which it finds its compile."""
         memory = tuple((x.stride(), x.storage_offset()) for x in tensors(args)) if self.by_strides else ()
         if self.lengths is not None and (rows := self.lengths.rows(args)) is not None:
@@ -442,7 +443,7 @@ class GraphPart:
             place = user_place(node_at(self.graph, problem.span), problem.span)
             _warn(LengthWarning, PER_LENGTH + problem.what, place, problem.notes)
 
-    def _compile(self, args: Sequence[Known]) -> Function:
+    def _compile(self, args: CallInputs) -> Function:
         """Return the function for such arguments: for a range of every length, else for these lengths.
 
         Raises UsageError for options that mean nothing: eager would hide them.
@@ -518,12 +519,12 @@ class GraphPart:
         return cut(graph, nodes, lambda x: replace(self, graph=x)) if len(nodes) < len(every) else eager(graph)
 
 
-def _made(graph: GraphModule, args: Sequence[Known], options: Mapping[str, Any], dynamic: object = None) -> Compiled:
+def _made(graph: GraphModule, args: CallInputs, options: Mapping[str, Any], dynamic: object = None) -> Compiled:
     with torch.no_grad():
         return compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
 
 
-def _compiles(graph: GraphModule, args: Sequence[Known], options: Mapping[str, Any]) -> bool:
+def _compiles(graph: GraphModule, args: CallInputs, options: Mapping[str, Any]) -> bool:
     """Return whether a graph compiles for the lengths of a call alone, if its options mean something."""
     try:
         _made(graph, args, options)

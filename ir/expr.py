@@ -42,6 +42,10 @@ class Axis(Node):
     stride: Int = 1
 
 
+NameSet = frozenset[str]
+Order = tuple[Axis, ...]  # of the axes of loops or of memory
+
+
 class NotWhole(TypeError):
     """A float in an expression that computes an index."""
 
@@ -386,10 +390,10 @@ def multiple_of(e: Expr) -> int:
     return multiple_of(e.a) * multiple_of(e.b) if kind is Binary and e.op == "*" else 1
 
 
-_EMPTY: frozenset[str] = frozenset()
+_EMPTY: NameSet = frozenset()
 
 
-def free_names(value: Any) -> frozenset[str]:
+def free_names(value: Any) -> NameSet:
     """Return the names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
     kind = value.__class__
     if kind in CLASSES:
@@ -402,7 +406,7 @@ def free_names(value: Any) -> frozenset[str]:
     return found
 
 
-def _names_of(e: Any) -> frozenset[str]:
+def _names_of(e: Any) -> NameSet:
     kind = e.__class__
     if kind is Var or kind is Axis:
         return frozenset((e.name,))

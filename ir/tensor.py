@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from .expr import COMPARISONS, Axis, Binary, Not
+from .expr import COMPARISONS, Axis, Binary, Not, Order
 from .functions import opmath, promote, result_dtype
 from .monoids import of_part
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised, remember
@@ -158,7 +158,7 @@ def _flat(value: Any) -> tuple[Any, ...]:
     return (value,)
 
 
-def index_axes(e: Any) -> tuple[Axis, ...]:
+def index_axes(e: Any) -> Order:
     """Return the axes that an index expression varies with, in order of first occurrence."""
     if isinstance(e, Axis):
         return (e,)
@@ -168,7 +168,7 @@ def index_axes(e: Any) -> tuple[Axis, ...]:
 
 
 @memoised
-def _axes_in(e: Any) -> tuple[Axis, ...]:
+def _axes_in(e: Any) -> Order:
     return tuple(dict.fromkeys(a for f in type(e).fields for x in _flat(getattr(e, f.name)) for a in index_axes(x)))
 
 
@@ -205,7 +205,7 @@ def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
 
 
 @from_below
-def axes(term: Any) -> tuple[Axis, ...]:
+def axes(term: Any) -> Order:
     """Return the axes a term varies with, in order of first occurrence."""
     kind = term.__class__
     if term.__class__ is Input:

@@ -20,13 +20,12 @@ from typing import Annotated, Literal
 
 import msgspec
 import torch
-from torch import Tensor
 
 from ...codegen.pack.contents import function_of
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean, raise_all
 from ..capture.capture import SCOPE, capture, parse
 from ..capture.fx_rewrites import Function
-from ..capture.signature import Capture
+from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule import read_rules
 from ..rewrite.trace import EACH, Trace
@@ -180,7 +179,7 @@ class BenchSubject:
             captured = captured or self.capture()
         return with_rules(compiler, self.case.rules).compile(captured, watch)
 
-    def inputs(self) -> dict[str, Tensor]:
+    def inputs(self) -> Tensors:
         """Return {input: values}, the same in every run."""
         made = {}
         for name, shape in self.shapes.items():

@@ -32,6 +32,7 @@ Function = Callable[..., Any]
 Known: TypeAlias = (
     Tensor | SymInt | SymFloat
 )  # the known part of a value; a tuple of them if a node has several results
+CallInputs: TypeAlias = Sequence[Known]  # of a graph at a call
 Index: TypeAlias = Tensor | SymInt | int | slice | None  # of elements, or a tuple of them
 Nodes = dict[Node, Argument]  # {node: its copy in another graph, or the constant that replaces it}
 
@@ -268,7 +269,7 @@ def _apart(tensor: Tensor, index: Index) -> tuple[Tensor, list[Tensor | None]]:
 # ---- Inline scans, checkpoints and autocast regions of dynamo's graphs.
 
 
-def flattened(graph: GraphModule, inputs: Sequence[Known]) -> GraphModule:
+def flattened(graph: GraphModule, inputs: CallInputs) -> GraphModule:
     """Return the same graph without scans; itself where it has none, or where lengths are open.
 
     inputs: tensors of the shapes of a call.
@@ -494,7 +495,7 @@ class Lengths:
             low, high = (max(1, known.lower), known.upper) if known else (1, MOST + 1)
             self.places[e], self._ranges[e] = (index, place), (int(low), None if high > MOST else int(high))
 
-    def rows(self, args: Sequence[Known]) -> tuple[tuple[int, int, int], ...] | None:
+    def rows(self, args: CallInputs) -> tuple[tuple[int, int, int], ...] | None:
         """Return (low, high, multiple) for every length of a call: torch's range, or one of those of WIDER.
 
         None if a length is outside of what one program serves.
@@ -515,7 +516,7 @@ class Lengths:
             rows.append((low, high, multiple))
         return tuple(rows)
 
-    def dynamic(self, args: Sequence[Known]) -> dict[str, dict[int, Dim | Computed]]:
+    def dynamic(self, args: CallInputs) -> dict[str, dict[int, Dim | Computed]]:
         """Return the value of `dynamic=` in `dplc.compile` for a call. Its lengths are the hints."""
         rows = zip(self.places.items(), self.rows(args) or (), strict=True)
         dims = {e: Dim(self._name(e), *row, hint=_told(args, *told)) for (e, told), row in rows}
@@ -534,13 +535,13 @@ class Lengths:
         """The lengths that only numbers tell: a tensor without elements carries each into a graph of tensors."""
         return [e for e, (_, place) in self.places.items() if place is None]
 
-    def carried(self, args: Sequence[Known]) -> list[Known]:
+    def carried(self, args: CallInputs) -> list[Known]:
         """Return the arguments of a graph without numbers, for a call with numbers."""
         given = without(args, self.numbers)
         like = next(iter(tensors(given)), torch.empty(0))
         return given + [like.new_empty((_told(args, *self.places[e]), 0)) for e in self._carriers]
 
-    def of_tensors(self, part: GraphModule, args: Sequence[Known]) -> GraphModule:
+    def of_tensors(self, part: GraphModule, args: CallInputs) -> GraphModule:
         """Return a part of the graph without numbers among its arguments: it reads the lengths from its tensors.
 
         args: of a call, which fix the numbers that are not lengths.
@@ -560,7 +561,7 @@ class Lengths:
         return copied(part, inner, copies)
 
 
-def _told(args: Sequence[Known], index: int, place: int | None) -> int:
+def _told(args: CallInputs, index: int, place: int | None) -> int:
     """Return a length of a call: of a dimension of an argument, or an argument that is a number."""
     return int(args[index] if place is None else args[index].shape[place])
 
@@ -589,7 +590,7 @@ def _open_numbers(graph: GraphModule) -> Iterator[tuple[SymInt, int, int | None]
                 yield n, index, place
 
 
-def at_call(graph: GraphModule) -> Callable[[Sequence[Known], int | SymInt], int | None]:
+def at_call(graph: GraphModule) -> Callable[[CallInputs, int | SymInt], int | None]:
     """Return a function that computes a number of a graph (such as a stride of a result) from the arguments of a call.
 
     It returns None for a number that the arguments do not determine, such as a value that is read out of a tensor.
@@ -599,7 +600,7 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Known], int | SymInt], int
         places.setdefault(n.node.expr, (index, place))
     names = {e: sympy.Dummy(integer=True) for e in places}
 
-    def found(args: Sequence[Known], n: int | SymInt) -> int | None:
+    def found(args: CallInputs, n: int | SymInt) -> int | None:
         if not isinstance(n, SymInt):
             return int(n)
         e = n.node.expr.xreplace(names)

@@ -383,7 +383,7 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
     return replace(made, since=dump.level)
 
 
-def draw(params: Sequence[Param], seed: int) -> dict[str, Tensor]:
+def draw(params: Sequence[Param], seed: int) -> Tensors:
     """Return {input: values}, reproducible from the seed: normal floats, small whole numbers."""
     generator = torch.Generator().manual_seed(seed)
     return {p.name: random_tensor(p.dtype, p.shape, generator, 2 if p.dtype == "b8" else WHOLE_NUMBERS) for p in params}

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Var, add, free_names, xor
+from ...ir.expr import NameSet, Var, add, free_names, xor
 from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
@@ -167,7 +167,7 @@ class Surroundings(NamedTuple):
     mask: Mask
     replications: Replications
     iterations: dict[str, Any]
-    varying: frozenset[str]
+    varying: NameSet
     requested: defaultdict[str, set[int]]
 
     @property
@@ -190,7 +190,7 @@ class _Counter:
         self.total = defaultdict[str, float](float)  # amounts of InstructionCounts
         self.waits = Waits()
         self.words = defaultdict[str, float](float)  # by fragment
-        self.spelled = dict[str, tuple[float, frozenset[str]]]()  # how often an atom is used, and its operands
+        self.spelled = dict[str, tuple[float, NameSet]]()  # how often an atom is used, and its operands
         self.idle = False  # some guard let no thread pass
         alive = threads < launch.block
         self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set))
@@ -386,7 +386,7 @@ class _Counter:
         share = float(each.any(axis=(1, 2)).mean()) if asked else 1.0
         return here._replace(times=here.times * share, mask=each.any(axis=0))
 
-    def compute(self, *values: Expr, varying: frozenset[str] | None = None) -> Copies:
+    def compute(self, *values: Expr, varying: NameSet | None = None) -> Copies:
         """Count the instructions of values, and return what they depend on.
 
         varying: the values are indices and guards, of which an iteration of a loop computes digits of these names.

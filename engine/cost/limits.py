@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...codegen.target import Target
-from ...ir.expr import Binary, Call, Not, Sum, Var, free_names, linear
+from ...ir.expr import Binary, Call, NameSet, Not, Sum, Var, free_names, linear
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.facts.structure import dependencies, summary
@@ -53,7 +53,7 @@ DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a rem
 MOST_COPIES = 256  # of one index, that are compared
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 
-Copies = frozenset[str]  # the enclosing replications on which a value depends
+Copies = NameSet  # the enclosing replications on which a value depends
 
 
 class Work(NamedTuple):
@@ -73,7 +73,7 @@ class Replications:
     """
 
     extents: dict[str, int] = field(default_factory=dict)
-    open: frozenset[str] = frozenset()
+    open: NameSet = frozenset()
     depends: dict[str, Copies] = field(default_factory=dict)
 
     def of(self, variable: str, extent: int) -> Replications:
@@ -88,7 +88,7 @@ class Replications:
             differs = self.extents.keys() - free_names(getattr(place, "index", ()))
             self.depends[place.name] = self.depends.get(place.name, frozenset()) | differs
 
-    def work(self, values: Iterable[Expr], varying: frozenset[str] | None = None) -> tuple[Work, Copies]:
+    def work(self, values: Iterable[Expr], varying: NameSet | None = None) -> tuple[Work, Copies]:
         """Return the instructions of some values of one statement, and what they depend on.
 
         varying: the values are indices and guards, of which those count that hold a quotient or a remainder of one of
@@ -307,7 +307,7 @@ def _slots(kernel: Kernel, target: Target) -> float:
     return total
 
 
-def _placed(block: Block, around: frozenset[str]) -> Iterator[tuple[Stmt, frozenset[str]]]:
+def _placed(block: Block, around: NameSet) -> Iterator[tuple[Stmt, NameSet]]:
     """Yield every statement with the loops around it.
 
     A value computed from a sum does not vary with the loops of the sum.

@@ -208,7 +208,7 @@ def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
     return tuple(made)
 
 
-def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> dict[str, Tensor]:
+def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> Tensors:
     """Return {input: random tensor} at a binding of the sizes, the same for the same seed.
 
     Elements are evenly spread between the ends of a record.
@@ -397,12 +397,12 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
     return replace(whole, rows=rows)
 
 
-def _constants(path: Path, buffers: Iterable[Buffer]) -> dict[str, Tensor]:
+def _constants(path: Path, buffers: Iterable[Buffer]) -> Tensors:
     """Return the tensors in a file, among them one for each of the buffers. Raises DplcError."""
     from safetensors.torch import load_file
 
     with explained(f"{DAMAGED}: cannot read {path}"):
-        found: dict[str, Tensor] = load_file(path)
+        found: Tensors = load_file(path)
     for buffer in buffers:
         if buffer.name not in found:
             raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")

@@ -455,7 +455,7 @@ class CompiledModel(Served):
         given = [param for param in captured.graph.ins if param.name in captured.inputs]
         return ", ".join(f"{p.name} {p.dtype}[{', '.join(map(print_expr, p.shape))}]" for p in given)
 
-    def constants(self, made: Compilation | None = None) -> dict[str, Tensor]:
+    def constants(self, made: Compilation | None = None) -> Tensors:
         """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR.
 
         made: the compile of a part of the range.

@@ -406,7 +406,7 @@ class Generator:
         return token
 
 
-def _weights(call: CompiledModel, weights: Tensors) -> dict[str, Tensor]:
+def _weights(call: CompiledModel, weights: Tensors) -> Tensors:
     """Return {buffer: tensor} of its weights."""
     return {buffer: weights[want.names[0]] for buffer, want in call.weights.items()}
 

@@ -27,6 +27,7 @@ from ...codegen.arrays import check_room, torch_dtype, torch_dtype_name
 from ...ir.diagnostic import DplcError, did_you_mean, first_line, raise_all
 from ...ir.dtypes import DtypeName
 from ..capture.export import quiet_logs
+from ..capture.signature import Tensors
 from ..store.store import FrozenRecord
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def silent(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def load(folder: Path, wanted: Requests, tell: Tell = silent) -> dict[str, Tensor]:
+def load(folder: Path, wanted: Requests, tell: Tell = silent) -> Tensors:
     """Return {key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the wanted dtypes.
 
     Raises DplcError for a path without weights, files that cannot be read, and for missing tensors and other shapes:

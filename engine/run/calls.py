@@ -123,7 +123,7 @@ class Original:
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
         return _bound(self._signature, args, kwargs)
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Tensors:
         """Return {name: tensor} as of now. Raises DplcError for a tensor whose dtype or shape has changed."""
         found = {}
         for param, (module, attribute, index) in self._homes.items():
@@ -324,7 +324,7 @@ class Preparation:
     def __init__(self) -> None:
         self._kept: dict[Prepared, tuple[Hashable, Tensor]] = {}  # the tensors it was computed from, and the tensor
 
-    def now(self, prepared: Iterable[Prepared], tensors: Tensors) -> dict[str, Tensor]:
+    def now(self, prepared: Iterable[Prepared], tensors: Tensors) -> Tensors:
         """Return {name: tensor} of the prepared weights of a program, given the others."""
         return {each.input.name: self._made(each, tensors) for each in prepared}
 
@@ -362,7 +362,7 @@ def random_tensor(dtype: str, shape: Sequence[int], generator: torch.Generator, 
     return torch.randint(0, below, size, generator=generator).to(kind)
 
 
-def in_float64(tensors: Tensors) -> dict[str, Tensor]:
+def in_float64(tensors: Tensors) -> Tensors:
     """Return tensors as arrays for an interpreter, floats in float64."""
     return {name: (x.double() if x.dtype.is_floating_point else x).numpy() for name, x in tensors.items()}
 

@@ -245,10 +245,13 @@ def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
     return by_steps(simplify(substitute(flat, {axis.name: add(multiply(whole, width), axis)}), ranges), ranges)
 
 
+XorMap = tuple[int, ...]  # bit n of a chunk is flipped by bit xor[n] of the row
+
+
 class SharedTileLayout(NamedTuple):
     """Layout of a shared tile: row bits that flip chunks, swizzle bytes, and elements between innermost rows."""
 
-    xor: tuple[int, ...]
+    xor: XorMap
     swizzle: int
     pitch: int
 
@@ -258,7 +261,7 @@ def layout_of(stage: Stage) -> SharedTileLayout:
     return SharedTileLayout(stage.xor, stage.swizzle, pitch(stage))
 
 
-def xor_chunk(xor: tuple[int, ...], row: Any, chunk: Any) -> Any:
+def xor_chunk(xor: XorMap, row: Any, chunk: Any) -> Any:
     """Return the 16-byte chunk that holds chunk `chunk` of row `row`: bit n is flipped by bit xor[n] of the row."""
     for n, bit in enumerate(xor):
         chunk = chunk ^ ((row >> bit & 1) << n)

@@ -18,6 +18,7 @@ from ..monoids import Monoid, monoid
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
 from .scalar import (
+    Memory,
     ScheduleError,
     as_kind,
     check_stores,
@@ -97,9 +98,9 @@ LARGEST = 1 << 21  # elements of one array; longer reductions run step by step
 def run(
     kernels: tuple[Kernel, ...],
     inputs: Mapping[str, Any],
-    stores: dict[str, np.ndarray] | None = None,
+    stores: Memory | None = None,
     only: Mapping[str, Any] | None = None,
-) -> dict[str, np.ndarray]:
+) -> Memory:
     """Return all buffers after the kernels, which run in order.
 
     stores: receives the number of stores of each element of an output, for programs that need not store each once.
@@ -109,7 +110,7 @@ def run(
     memory = memory_of(kernels, inputs)
     with np.errstate(all="ignore"):
         for kernel in kernels:
-            counts: dict[str, np.ndarray] = {}
+            counts: Memory = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
             _Nest(kernel, seen_by(kernel, memory), counts, only or {}).block(kernel.body, (), None)
@@ -126,8 +127,8 @@ class _Nest:
     def __init__(
         self,
         kernel: Kernel,
-        memory: dict[str, np.ndarray],
-        counts: dict[str, np.ndarray],
+        memory: Memory,
+        counts: Memory,
         only: Mapping[str, Any],
     ):
         self.kernel, self.memory, self.counts, self.only = kernel, memory, counts, only
