@@ -39,6 +39,7 @@ Dtype = str  # f32 f16 bf16 i32 i64 b8
 Value = Any  # a Torch attribute: number, bool, text, none, or a tuple of these
 Expr = Any  # an index or scalar expression: int, float, bool or a node of ir.expr
 Int = int
+FieldNames = tuple[str, ...]
 Num = Any  # int or float
 
 

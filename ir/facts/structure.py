@@ -34,6 +34,9 @@ from ..tile import (
 S = TypeVar("S")
 
 
+NamesOf = dict[str, NameSet]  # {name: the names that it depends on}
+
+
 class Kinds(Generic[S]):
     """The statements of some classes in a run: an attribute that is computed when it is first read."""
 
@@ -184,9 +187,9 @@ def only(block: Block, *kinds: type[Stmt]) -> bool:
 
 
 @memoised
-def _direct(stmt: Stmt) -> dict[str, NameSet]:
+def _direct(stmt: Stmt) -> NamesOf:
     """Return the names that each definition below the statement mentions, by the name that it defines."""
-    found: dict[str, NameSet] = {}
+    found: NamesOf = {}
     if isinstance(stmt, Let):
         found[stmt.dst] = free_names(stmt.val)
     elif isinstance(stmt, Load):
@@ -216,9 +219,9 @@ def accumulators_of(stmt: Any) -> tuple[str, ...]:
     return getattr(stmt, "accs", ()) or ((stmt.acc,) if hasattr(stmt, "acc") else ())
 
 
-def _guards(block: Block, around: NameSet = frozenset()) -> dict[str, NameSet]:
+def _guards(block: Block, around: NameSet = frozenset()) -> NamesOf:
     """Return the names in the conditions around each accumulation of a block, by accumulator."""
-    found: dict[str, NameSet] = {}
+    found: NamesOf = {}
     for stmt in block:
         for acc in accumulators_of(stmt):
             found[acc] = found.get(acc, frozenset()) | around
@@ -228,11 +231,11 @@ def _guards(block: Block, around: NameSet = frozenset()) -> dict[str, NameSet]:
     return found
 
 
-def _tables(block: Block) -> dict[str, NameSet]:
+def _tables(block: Block) -> NamesOf:
     """Return the names that the definitions of a block mention, by the name that they define."""
     if len(block) == 1:
         return _direct(block[0])
-    found: dict[str, NameSet] = {}
+    found: NamesOf = {}
     for stmt in block:
         for name, names in _direct(stmt).items():
             found[name] = found[name] | names if name in found else names
@@ -244,7 +247,7 @@ def dependencies(value: Any, block: Block) -> NameSet:
     return _followed(free_names(value), _tables(block))
 
 
-def _followed(names: NameSet, table: dict[str, NameSet]) -> NameSet:
+def _followed(names: NameSet, table: NamesOf) -> NameSet:
     """Return some names with all names on which they depend by a table."""
     seen = new = names
     while new:
@@ -277,10 +280,10 @@ class Variations:
                 self._folded.setdefault(acc, set()).update(free_names(combine.over))
 
     def of(self, value: Any) -> NameSet:
-        known: dict[str, NameSet] = {}
+        known: NamesOf = {}
         return frozenset().union(*(self._of_name(name, known) for name in free_names(value)))
 
-    def _of_name(self, name: str, known: dict[str, NameSet]) -> NameSet:
+    def _of_name(self, name: str, known: NamesOf) -> NameSet:
         if name not in known:
             known[name] = found = frozenset((name,))
             for other in self._table.get(name, ()):
