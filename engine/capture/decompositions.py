@@ -6,18 +6,18 @@ A rule would repeat the same formula. The decompositions use ops that have rules
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache, partial, reduce
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch._C import DispatchKey
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
@@ -149,14 +149,12 @@ def _gaussian_nll_loss(
     return reductions[reduction](loss + 0.5 * math.log(2 * math.pi) if full else loss)
 
 
-def _linspace(
-    start: float | Tensor, end: float | Tensor, steps: int | torch.SymInt | None = None, **where: object
-) -> Tensor:
+def _linspace(start: float | Tensor, end: float | Tensor, steps: int | SymInt | None = None, **where: object) -> Tensor:
     """Return torch.linspace with a number of steps that is known at a call.
 
     It computes from both ends to the middle, as torch does.
     """
-    if not isinstance(steps, torch.SymInt) or "out" in where:
+    if not isinstance(steps, SymInt) or "out" in where:
         return torch.linspace(start, end, steps, **where)
     dtype = where.pop("dtype", None) or torch.get_default_dtype()
     place = torch.arange(steps, **where)
@@ -166,7 +164,7 @@ def _linspace(
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *more: Any, **options: Any) -> Tensor:
     """Compute attention after a check that keys and values are equally many, which torch omits for open lengths."""
-    if isinstance(key.shape[-2], torch.SymInt) or isinstance(value.shape[-2], torch.SymInt):
+    if isinstance(key.shape[-2], SymInt) or isinstance(value.shape[-2], SymInt):
         torch._check(key.shape[-2] == value.shape[-2])
     return F.scaled_dot_product_attention(query, key, value, *more, **options)
 
@@ -382,7 +380,7 @@ def _parts(lengths: Ints, counts: Ints, like: Tensor) -> Tensor:
 
 def _product(counts: Sequence[Tensor]) -> Tensor:
     """Return the outer product of the counts along each dimension."""
-    return functools.reduce(operator.mul, torch.meshgrid(*counts, indexing="ij"))
+    return reduce(operator.mul, torch.meshgrid(*counts, indexing="ij"))
 
 
 # Formulas in Python (`torch._decomp`).
@@ -499,7 +497,7 @@ def table() -> dict[OpOverload, Function]:
     return {**_own(), **{op.default: formula for op, formula in foreign.items() if op is not None}}
 
 
-@functools.cache
+@cache
 def _own() -> dict[OpOverload, Function]:
     """Return the table of ATen's ops."""
     lists = set(re.findall(r"aten::(_foreach_\w+)", " ".join(torch._C._dispatch_get_all_op_names())))  # of optimisers
@@ -508,8 +506,8 @@ def _own() -> dict[OpOverload, Function]:
     }
     found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES, *lists)}
     resizes = (*_overloads(RESIZES), *(getattr(aten, name).vec for name in BY_SIZES.split()))
-    found |= {overload: functools.partial(_resized, overload) for overload in resizes}
-    found |= {overload: functools.partial(_filled, overload) for overload in _overloads(FILLED)}
+    found |= {overload: partial(_resized, overload) for overload in resizes}
+    found |= {overload: partial(_filled, overload) for overload in _overloads(FILLED)}
     # formulas of our own, and ops that are others by another name or without a check
     own: dict[str, Function] = {
         "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
@@ -523,16 +521,16 @@ def _own() -> dict[OpOverload, Function]:
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantized,
         "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantized_by_tensors,
         "fake_quantize_per_channel_affine_cachemask": _fake_quantized_by_channels,
-        "max_pool3d_with_indices_backward": functools.partial(max_pool_backward, 3),
+        "max_pool3d_with_indices_backward": partial(max_pool_backward, 3),
     }  # fmt: skip
     for name in BY_SIZES.split():
-        own[f"{name}_backward"] = functools.partial(_smooth_backward, getattr(aten, name).default)
+        own[f"{name}_backward"] = partial(_smooth_backward, getattr(aten, name).default)
     for rank in (2, 3):
         pool = f"pool{rank}d"
         own |= {
-            f"adaptive_max_{pool}_backward": functools.partial(max_pool_backward, rank),
-            f"_adaptive_avg_{pool}_backward": functools.partial(adaptive_avg_pool_backward, rank),
-            f"avg_{pool}_backward": functools.partial(avg_pool_backward, rank),
+            f"adaptive_max_{pool}_backward": partial(max_pool_backward, rank),
+            f"_adaptive_avg_{pool}_backward": partial(adaptive_avg_pool_backward, rank),
+            f"avg_{pool}_backward": partial(avg_pool_backward, rank),
         }
     found |= {overload: formula for names, formula in own.items() for overload in _overloads(names)}
     return {overload: formula for overload, formula in found.items() if formula is not None}
@@ -582,7 +580,7 @@ def _resized(overload: OpOverload, *values: object, **options: object) -> Tensor
     return result if rank == 1 else result.contiguous(memory_format=suggest_memory_format(x))
 
 
-def _scale(length: int | torch.SymInt, size: int | torch.SymInt, scale: float | None, times: Ints) -> float | None:
+def _scale(length: int | SymInt, size: int | SymInt, scale: float | None, times: Ints) -> float | None:
     """Return the scale of a dimension; None if the sizes determine it."""
     if not scale:
         return scale
@@ -741,7 +739,7 @@ def decompose(program: ExportedProgram, formulas: Mapping[OpOverload, Function])
     PyTorch lists its composite ops again for each namespace, and prepares hundreds of them twice for each program. Here
     they are listed once, and what PyTorch prepared for an op is reused while the op has the same kernels.
     """
-    listed = functools.cache(export_utils._materialize_cpp_cia_ops)
+    listed = cache(export_utils._materialize_cpp_cia_ops)
     with (
         mock.patch.object(export_utils, "_materialize_cpp_cia_ops", listed),
         mock.patch.object(exported_program, "_override_composite_implicit_decomp", _prepared),
@@ -782,6 +780,6 @@ def _composite(overload: OpOverload) -> Function | None:
     """Return the kernel of an op that is composed from others. `overload.decompose` would read a table first: ours."""
     has, keys = torch._C._dispatch_has_kernel_for_dispatch_key, (COMPOSITE, DispatchKey.CompositeExplicitAutograd)
     try:
-        return next((functools.partial(overload._op_dk, key) for key in keys if has(overload.name(), key)), None)
+        return next((partial(overload._op_dk, key) for key in keys if has(overload.name(), key)), None)
     except RuntimeError:  # it is registered for scripts alone
         return None

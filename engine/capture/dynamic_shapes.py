@@ -18,10 +18,11 @@ from typing import Annotated, Any, Never
 from unittest import mock
 
 import sympy
-import torch
 from msgspec import Meta
+from sympy import Basic, Symbol
 from torch import SymInt, Tensor
 from torch._guards import Source
+from torch.export import Dim as TorchDim
 from torch.fx.experimental.symbolic_shapes import EqualityConstraint, ShapeEnv, ShapeGuard
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
@@ -99,7 +100,7 @@ class Computed:
     """Length that an expression of torch's symbols computes from declared ones. dims: {symbol: its declaration}."""
 
     expression: sympy.Expr
-    dims: Mapping[sympy.Symbol, Dim]
+    dims: Mapping[Symbol, Dim]
 
     def at(self, lengths: Mapping[str, int | sympy.Expr]) -> sympy.Expr:
         """Return the expression with these lengths, or expressions of torch, by name."""
@@ -190,7 +191,7 @@ def declared(dynamic: object, inputs: Sequence[TraceInput]) -> list[TraceInput]:
     return [given._replace(sizes=settled.get(given.name, {})) for given in inputs]
 
 
-def _of_torch(dim: torch.export.Dim) -> Dim:
+def _of_torch(dim: TorchDim) -> Dim:
     """Convert a Dim of torch.export: the Dim itself, or a multiple of one."""
     root, fn, name = getattr(dim, "root", dim), getattr(dim, "fn", int), getattr(dim, "__name__", str(dim))
     low, high = getattr(root, "min", None), getattr(root, "max", None)
@@ -231,19 +232,19 @@ def _stand_in(given: TraceInput, lengths: Mapping[str, int]) -> Tensor:
     return given.tensor if shape == list(given.tensor.shape) else given.tensor.new_zeros(shape)
 
 
-def exported_shapes(inputs: Sequence[TraceInput]) -> tuple[tuple[dict[int, torch.export.Dim], ...]] | None:
+def exported_shapes(inputs: Sequence[TraceInput]) -> tuple[tuple[dict[int, TorchDim], ...]] | None:
     """Return the sizes of inputs in the form of torch.export's `dynamic_shapes`, None without sizes."""
 
-    def exported(length: Size | Computed) -> torch.export.Dim:
-        return torch.export.Dim.AUTO if isinstance(length, Computed) else of_size(length)
+    def exported(length: Size | Computed) -> TorchDim:
+        return TorchDim.AUTO if isinstance(length, Computed) else of_size(length)
 
     @functools.cache
-    def of_size(size: Size) -> torch.export.Dim:
+    def of_size(size: Size) -> TorchDim:
         step = size.multiple
         least, most = -(-size.low // step), size.high // step
         if step == 1:
-            return torch.export.Dim(size.name, min=least, max=most)
-        return step * torch.export.Dim(f"_{size.name}", min=least, max=most)
+            return TorchDim(size.name, min=least, max=most)
+        return step * TorchDim(f"_{size.name}", min=least, max=most)
 
     of_each = (
         {place: exported(n) for place, n in given.sizes.items() if isinstance(n, Computed) or n.low < n.high}
@@ -272,12 +273,12 @@ class Symbols:
         self._places = places
         self._env: ShapeEnv = None  # of a trace with sizes; None before it
         # {torch's symbol: its size, and where it is declared}
-        self._declared: dict[sympy.Symbol, tuple[Size, str]] = {}
+        self._declared: dict[Symbol, tuple[Size, str]] = {}
         self._found: list[Asked] = []
-        self._atoms: dict[sympy.Symbol, Expr] = {}  # sizes, and quotients of them, by a symbol of ours
+        self._atoms: dict[Symbol, Expr] = {}  # sizes, and quotients of them, by a symbol of ours
         self._computed: set[Source] = set()  # torch's sources of lengths that are computed from others
         # {torch's symbol: ours, divided by what the size is a multiple of}
-        self._known: dict[sympy.Symbol, sympy.Expr] = {}
+        self._known: dict[Symbol, sympy.Expr] = {}
 
     def begin(self, inputs: Sequence[TraceInput], tensors: Sequence[Tensor]) -> None:
         """Learn torch's symbols from the tensors that it traces, and tell it which lengths are computed from others."""
@@ -320,7 +321,7 @@ class Symbols:
             why = "PyTorch takes an op of this program apart for one length alone"
             hint = f"leave `{size.name}` out of dynamic=, and compile for each length"
             raise DplcError(f"`{size.name}` is fixed to {found}: {why}", hint=hint)
-        own = sympy.Symbol(size.name, integer=True, positive=True)
+        own = Symbol(size.name, integer=True, positive=True)
         self._atoms[own] = size
         self._known |= dict.fromkeys(found.free_symbols, own / size.multiple)
 
@@ -338,7 +339,7 @@ class Symbols:
                 for clause in _parts(sympy.And, sympy.to_cnf(condition)):
                     self._check(_parts(sympy.Or, clause), self._where(noted))
 
-    def _check(self, parts: Sequence[sympy.Basic], span: Span | None) -> None:
+    def _check(self, parts: Sequence[Basic], span: Span | None) -> None:
         """Raise DplcError unless one of some conditions holds for every length."""
         hint = f"narrow the ranges until it always holds; {OTHERS}"
         for part in parts:
@@ -404,7 +405,7 @@ class Symbols:
         hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
         return DplcError(what, at, asked or text.splitlines()[1:4], hint)
 
-    def _span(self, symbols: set[sympy.Symbol]) -> Span | None:
+    def _span(self, symbols: set[Symbol]) -> Span | None:
         """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
         about = [found for found in self._found if set() < found[0].expr.free_symbols <= symbols]
         ties = [found for found in about if found[0].expr.free_symbols == symbols]
@@ -457,7 +458,7 @@ class Symbols:
             return self._polynomial(e.a) * self._polynomial(e.b)
         if is_int(e):
             return sympy.Integer(e)
-        symbol = sympy.Symbol(print_expr(e), integer=True)
+        symbol = Symbol(print_expr(e), integer=True)
         self._atoms[symbol] = e
         return symbol
 
@@ -480,7 +481,7 @@ class Symbols:
         return floordiv(add(multiply(length, part.numerator), up), part.denominator)
 
 
-def _parts(kind: type[sympy.Basic], condition: sympy.Basic) -> tuple[sympy.Basic, ...]:
+def _parts(kind: type[Basic], condition: Basic) -> tuple[Basic, ...]:
     return (*condition.args,) if isinstance(condition, kind) else (condition,)
 
 
@@ -515,7 +516,7 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-def all_hold(guards: Sequence[sympy.Basic], symbol: sympy.Symbol, n: int) -> bool:
+def all_hold(guards: Sequence[Basic], symbol: Symbol, n: int) -> bool:
     """Return whether conditions of torch's on one length hold for a number."""
     try:
         return all(evaluated(guard, {symbol: n}) for guard in guards)
@@ -523,7 +524,7 @@ def all_hold(guards: Sequence[sympy.Basic], symbol: sympy.Symbol, n: int) -> boo
         return False
 
 
-def common_step(size: Size, symbol: sympy.Symbol, guards: Sequence[sympy.Basic]) -> int:
+def common_step(size: Size, symbol: Symbol, guards: Sequence[Basic]) -> int:
     """Return the greatest divisor of the lengths for which guards hold, of the least and those around the hint."""
     lengths = range(-(-size.low // size.multiple) * size.multiple, size.high + 1, size.multiple)
     near = max(0, (size.hint - lengths.start) // size.multiple - LOOKED_AT // 2)
@@ -532,12 +533,12 @@ def common_step(size: Size, symbol: sympy.Symbol, guards: Sequence[sympy.Basic])
     return math.gcd(*held) if len(held) > 1 else 1
 
 
-def evaluated(e: sympy.Expr, numbers: Mapping[sympy.Symbol, Any]) -> Any:
+def evaluated(e: sympy.Expr, numbers: Mapping[Symbol, Any]) -> Any:
     """Return an expression of torch's symbols at numbers, or at proxies of them."""
     return sympy_interp(PythonReferenceAnalysis, dict(numbers), e)
 
 
-def _spoken(e: sympy.Expr, declared: Mapping[sympy.Symbol, tuple[Size, str]]) -> str:
+def _spoken(e: sympy.Expr, declared: Mapping[Symbol, tuple[Size, str]]) -> str:
     """Return an expression of torch's symbols as Python, with the names of sizes."""
-    names = {symbol: sympy.Symbol(size.name, integer=True) for symbol, (size, _) in declared.items()}
+    names = {symbol: Symbol(size.name, integer=True) for symbol, (size, _) in declared.items()}
     return str(PythonPrinter().doprint(e.xreplace(names)))

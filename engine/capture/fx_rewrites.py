@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import sympy
 import torch
+from sympy import Expr
 from torch import SymFloat, SymInt, Tensor
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.wrap import tag_activation_checkpoint, wrap_with_autocast
@@ -463,10 +464,10 @@ class Lengths:
         nodes = placeholders(graph)
         self.numbers = {index: value(node).node.expr for index, node in enumerate(nodes) if is_number(node)}
         # {length: an argument and the dimension that tell it; None for an argument that is the number}
-        self.places: dict[sympy.Expr, tuple[int, int | None]] = {}
+        self.places: dict[Expr, tuple[int, int | None]] = {}
         self.narrowed: dict[str, Size] = {}
         self._names = [node.target for node in nodes]
-        self._ranges: dict[sympy.Expr, tuple[int, int | None]] = {}
+        self._ranges: dict[Expr, tuple[int, int | None]] = {}
         known, shaping = list(_open_numbers(graph)), _symbols(n for x in tensors(leaves(graph)) for n in x.shape)
         dimensions = [told for told in known if told[2] is not None]
         for told in sorted(known, key=lambda told: told[2] is None):  # a dimension before a number
@@ -479,10 +480,10 @@ class Lengths:
         sources = {symbol for e in self.places for symbol in e.free_symbols} | set(self.numbers.values())
         if read := sorted(map(str, (shaping | _symbols(leaves(graph))) - sources)):
             raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")
-        lengths: list[dict[int, sympy.Expr]] = [{} for _ in nodes]
+        lengths: list[dict[int, Expr]] = [{} for _ in nodes]
         for n, index, place in dimensions:
             lengths[index][place or 0] = n.node.expr
-        self.open: list[dict[int, sympy.Expr] | None] = [*lengths]
+        self.open: list[dict[int, Expr] | None] = [*lengths]
         for index, e in self.numbers.items():
             if e in self.places or e.free_symbols <= self.places.keys():
                 self.open[index] = None
@@ -527,11 +528,11 @@ class Lengths:
         }
         return of_each | {f"of_{e}": {0: dims[e]} for e in self._carriers}
 
-    def _name(self, e: sympy.Expr) -> str:
+    def _name(self, e: Expr) -> str:
         return str(e) if e.is_Symbol else "length_{}_{}".format(*self.places[e])
 
     @property
-    def _carriers(self) -> list[sympy.Expr]:
+    def _carriers(self) -> list[Expr]:
         """The lengths that only numbers tell: a tensor without elements carries each into a graph of tensors."""
         return [e for e, (_, place) in self.places.items() if place is None]
 
@@ -549,7 +550,7 @@ class Lengths:
         inner = Graph()
         given = placeholders(part)
         copies: Nodes = {node: inner.node_copy(node) for node in without(given, self.numbers)}
-        known: dict[sympy.Expr, Known | torch.fx.Proxy] = {e: args[index] for index, e in self.numbers.items()}
+        known: dict[Expr, Known | torch.fx.Proxy] = {e: args[index] for index, e in self.numbers.items()}
         carriers = {e: inner.placeholder(f"of_{e}") for e in self._carriers}
         for e, (index, place) in self.places.items():
             read = inner.call_method("size", (carriers[e], 0) if place is None else (copies[given[index]], place))
@@ -595,7 +596,7 @@ def at_call(graph: GraphModule) -> Callable[[CallInputs, int | SymInt], int | No
 
     It returns None for a number that the arguments do not determine, such as a value that is read out of a tensor.
     """
-    places: dict[sympy.Expr, tuple[int, int | None]] = {}  # by expression
+    places: dict[Expr, tuple[int, int | None]] = {}  # by expression
     for n, index, place in _open_numbers(graph):
         places.setdefault(n.node.expr, (index, place))
     names = {e: sympy.Dummy(integer=True) for e in places}

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...codegen.arrays import is_written
 from ...codegen.build import assemble, build_device, device_text
@@ -58,8 +59,8 @@ from ..store.store import Basis, FrozenRecord, Score
 
 WHOLE_ITERATIONS = 1 << 22  # innermost iterations that are computed in a few seconds at most
 FEWEST = 8  # iterations of a free loop that are looked at, at least
-Tensors = dict[str, torch.Tensor]
-Expected = dict[str, tuple[torch.Tensor, torch.Tensor]]  # {output: (values in float64, mask of the computed elements)}
+Tensors = dict[str, Tensor]
+Expected = dict[str, tuple[Tensor, Tensor]]  # {output: (values in float64, mask of the computed elements)}
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class TuningSubject:
         return "whole" if compared == every else f"{compared} of {every} elements"
 
 
-def draw(param: Param) -> torch.Tensor:
+def draw(param: Param) -> Tensor:
     """Return reproducible random values for a buffer: normal floats; 0 or 1 for integers, which may be indices."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"0 {param.name}".encode()))
     return random_tensor(param.dtype, param.shape, generator, 2)
@@ -106,7 +107,7 @@ def launches(made: Launched) -> Program:
     return Program(made.cuda, given, results, (), temporaries, tuple(map(bound, made.kernels, made.cuda)))
 
 
-def compared(got: torch.Tensor, values: torch.Tensor, where: torch.Tensor) -> Judgement:
+def compared(got: Tensor, values: Tensor, where: Tensor) -> Judgement:
     """Return the judgement of a result at some of its elements."""
     return judge([got[where]], [values[where]])
 
