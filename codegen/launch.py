@@ -492,8 +492,8 @@ class CudaExecutor:
 
     def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
         """Return the tensors to keep alive, and {temporary: its address}: in one piece if the program has an arena."""
-        if program.arena is not None:
-            whole = self.empty((max(program.arena.bytes, 1),), self._torch.uint8)
+        if program.arena.offsets:
+            whole = self.empty((program.arena.bytes,), self._torch.uint8)
             return [whole], {name: whole.data_ptr() + offset for name, offset in program.arena.offsets.items()}
         alone = {b.name: self.empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}

@@ -136,7 +136,7 @@ class EmulatorSession(PlacedProgram):
 def _slices(program: Program) -> dict[str, DeviceSlice]:
     """Return temporaries where the arena has them."""
     arena = program.arena
-    if arena is None or not arena.bytes:
+    if not arena.bytes:
         return {}
     whole = DeviceBuffer(Buffer("arena", "f32", (arena.bytes // 4,)))
     return {b.name: DeviceSlice(b, whole, arena.offsets[b.name]) for b in program.temporaries}

@@ -27,6 +27,7 @@ from ...codegen.launch import memory_of
 from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, no_such
 from ...ir.expr import Size, is_int
+from ...ir.node import Node
 from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.tensor import TensorGraph, dtype, inputs
@@ -374,7 +375,9 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
     if dump.level == "torch":
         made = options.compile_values(options.values(dump, watch), watch)
     elif dump.level == "tensor":
-        settled: Any = push_renamings(plan.kernels[0])  # type: ignore[arg-type]
+        graph: Node = plan.kernels[0]
+        assert isinstance(graph, TensorGraph)
+        settled = push_renamings(graph)
         values = Values(dump, options, settled, options.simplified(settled, {}), {}, plan.results)
         made = options.compile_values(values, watch)
     else:

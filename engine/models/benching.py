@@ -22,7 +22,7 @@ from ...codegen.arrays import as_numpy
 from ...codegen.build import HEADERS
 from ...codegen.cache import digest
 from ...codegen.cuda import safe_kernel_name
-from ...codegen.kernel import Arena, CudaKernel, Program
+from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
@@ -424,7 +424,7 @@ def _record(
 
 def _launch_plan(program: Program) -> dict[str, object]:
     """Return a program as data, with the names of files instead of the texts of its kernels."""
-    kernels, arena = program.distinct_kernels(), program.arena or Arena(0, {})
+    kernels, arena = program.distinct_kernels(), program.arena
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
     return {
         "inputs": program.inputs, "outputs": program.outputs, "constants": program.constants,

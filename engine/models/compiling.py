@@ -515,7 +515,7 @@ def compile_call(
         per_block=_most_launches(program, weights),
         cuda_lines=made.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights or not weights),  # a text has none
-        planned_bytes=made.largest.arena.bytes,  # type: ignore[union-attr]  # of every compile
+        planned_bytes=made.largest.arena.bytes,
         eager_bytes=eager_peak(captured.captured.graph),
         seconds={stage: spent / 1e3 for stage, spent in clock.timings.items()},
         rss_bytes=peak_rss(),
