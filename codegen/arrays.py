@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 Array = Any  # numpy.ndarray or torch.Tensor; torch is not always installed
+Arrays = Mapping[str, Array]
 
 
 class LaunchError(DplcError):
@@ -32,7 +33,7 @@ def is_tensor(value: Array) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def check_names(program: Program, arrays: Mapping[str, Array], wanted: Iterable[Buffer] | None = None) -> None:
+def check_names(program: Program, arrays: Arrays, wanted: Iterable[Buffer] | None = None) -> None:
     """Raise LaunchError unless `arrays` names every input and constant of the program, or those that are wanted."""
     needed = (*program.inputs, *program.constants) if wanted is None else wanted
     missing = [buffer.name for buffer in needed if buffer.name not in arrays]
@@ -137,7 +138,7 @@ class PlacedProgram:
     def __init__(
         self,
         program: Program,
-        constants: Mapping[str, Array],
+        constants: Arrays,
         place: Callable[[Buffer, Array, list[str]], Any],
         beside: PlacedProgram | None,
     ) -> None:
@@ -161,7 +162,7 @@ class PlacedProgram:
             if b.name in constants
         }
 
-    def returns_tensors(self, arrays: Mapping[str, Array]) -> bool:
+    def returns_tensors(self, arrays: Arrays) -> bool:
         """Return whether results are torch tensors: if a constant or an input of this run is one."""
         return any(map(is_tensor, (*self._given.values(), *arrays.values())))
 

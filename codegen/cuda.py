@@ -61,6 +61,8 @@ from .materialise import materialise
 from .scalar import ATOM, BITAND, SHIFT, SUM, TERM, UNARY, Text, apply_form, bracket, convert, form_of, rounded
 from .target import Target
 
+Lines = list[str]  # of CUDA
+
 # ---- expressions, with their C++ types: values, registers, addresses
 
 
@@ -189,9 +191,9 @@ class Printer:
 
     # ---- statements
 
-    def block(self, block: Block, depth: int) -> list[str]:
+    def block(self, block: Block, depth: int) -> Lines:
         """Return the lines of a block. A register that is loaded right away is declared with its value."""
-        lines: list[str] = []
+        lines: Lines = []
         position = 0
         while position < len(block):
             stmt, after = block[position], block[position + 1] if position + 1 < len(block) else None
@@ -210,7 +212,7 @@ class Printer:
             position += 1
         return lines
 
-    def statement(self, stmt: Stmt) -> list[str]:
+    def statement(self, stmt: Stmt) -> Lines:
         result = PRINT[type(stmt)](self, stmt)
         return [result] if isinstance(result, str) else result
 
@@ -247,7 +249,7 @@ class Printer:
         fill = "" if stmt.fill is None else " = {}" if dims else f" = {scalar.literal(stmt.fill, stmt.dtype)[0]}"
         return f"{DTYPES[stmt.dtype].c_type} {self.names[stmt.dst]}{dims}{fill};"
 
-    def replicate(self, stmt: Replicate) -> list[str]:
+    def replicate(self, stmt: Replicate) -> Lines:
         self.declare(stmt.var, "i32")
         name = counter = self.names[stmt.var]
         lines = []
@@ -259,7 +261,7 @@ class Printer:
         head = f"for (int {counter} = 0; {counter} < {stmt.extent}; ++{counter}) {{"
         return ["#pragma unroll", head, *lines, *self.block(stmt.body, 1), "}"]
 
-    def loop(self, stmt: Loop) -> list[str]:
+    def loop(self, stmt: Loop) -> Lines:
         self.declare(stmt.var, stmt.dtype)
         name = self.names[stmt.var]
         step = f"++{name}" if stmt.step == 1 else f"{name} += {self.text(stmt.step)}"
@@ -268,9 +270,9 @@ class Printer:
         pragma = [f"#pragma unroll {stmt.unroll}"] if stmt.unroll else []
         return [*pragma, head, *self.block(stmt.body, 1), "}"]
 
-    def branch(self, stmt: Branch) -> list[str]:
+    def branch(self, stmt: Branch) -> Lines:
         one = stmt.alone and isinstance(stmt.cond, Binary)
-        cond = f"one_thread({self.text(stmt.cond.a)})" if one else self.text(stmt.cond)  # type: ignore[attr-defined]
+        cond = f"one_thread({self.text(stmt.cond.a)})" if one else self.text(stmt.cond)
         return [f"if ({cond}) {{", *self.block(stmt.body, 1), "}"]
 
     def assign(self, stmt: Assign) -> str:
@@ -282,7 +284,7 @@ class Printer:
                 return f"{place} {op}= {self.value(val.args[1], dtype)[0]};"
         return f"{place} = {self.contents(val, dtype)};"
 
-    def butterfly(self, stmt: Butterfly) -> list[str]:
+    def butterfly(self, stmt: Butterfly) -> Lines:
         place, dtype = self.text(stmt.place), self.dtype(stmt.place)
         other = f"shfl_xor({place}, lanes)"
         added = stmt.fn == "add" and dtype in ("f32", "f64")
@@ -299,7 +301,7 @@ class Printer:
 
     # ---- memory
 
-    def load_from(self, stmt: LoadFrom) -> str | list[str]:
+    def load_from(self, stmt: LoadFrom) -> str | Lines:
         shared, address = stmt.address.base not in self.pointers, self.address(stmt.address)
         into, ctype, held = self.text(stmt.into), DTYPES[stmt.dtype].c_type, self.type_of(stmt.into.name)
         letters = "lds" if shared else "ldg"
@@ -326,7 +328,7 @@ class Printer:
         check = f"check_place({self.text(stmt.place)}, {end});"
         return check if stmt.when is True else f"if ({self.text(stmt.when)}) {check}"
 
-    def store_to(self, stmt: StoreTo) -> str | list[str]:
+    def store_to(self, stmt: StoreTo) -> str | Lines:
         shared, address = stmt.address.base not in self.pointers, self.address(stmt.address)
         letters, width = "sts" if shared else "stg", len(stmt.values)
         if width == 1:
@@ -369,7 +371,7 @@ class Printer:
         arguments = [self.text(condition) for _, condition in kept] + [self.address(stmt.to), self.address(stmt.source)]
         return f"{name}({', '.join(arguments)});"
 
-    def tensor_map(self, stmt: TensorMap) -> list[str]:
+    def tensor_map(self, stmt: TensorMap) -> Lines:
         """Return a parameter of the kernel."""
         return []
 
@@ -420,11 +422,11 @@ class Printer:
             return f"matrix_{form}({self.names[at.base]}, {self.text(at.offset)})"
         return f"matrix_{form}({self.address(at)})"
 
-    def wait_products(self, stmt: WaitProducts) -> list[str]:
+    def wait_products(self, stmt: WaitProducts) -> Lines:
         return [f"wgmma_wait<{stmt.keep}>();", *(f"wgmma_done({self.text(sums)});" for sums in stmt.sums)]
 
 
-def listed(head: str, values: list[str], tail: str) -> list[str]:
+def listed(head: str, values: Lines, tail: str) -> Lines:
     """Return values between braces, one to a line where they do not fit."""
     line = f"{head}{', '.join(values)}{tail}"
     return [line] if len(line) < 120 else [head, *(f"{INDENT * 2}{value}," for value in values), tail]
@@ -606,7 +608,7 @@ def header(launch: Launch, rules: Sequence[str]) -> str:
     return "\n".join([*wrapped, last])
 
 
-def signature(name: str, declarations: list[str]) -> list[str]:
+def signature(name: str, declarations: Lines) -> Lines:
     """Return `name(params) {`, one parameter a line where they do not fit."""
     line = f"{name}({', '.join(declarations)}) {{"
     if len(line) <= WIDTH:

@@ -179,7 +179,7 @@ class Program:
     constants: tuple[Buffer, ...] = ()
     temporaries: tuple[Buffer, ...] = ()
     bindings: tuple[tuple[str, ...], ...] = ()
-    arena: Arena | None = None
+    arena: Arena = Arena(0, {})
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

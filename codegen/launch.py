@@ -20,6 +20,7 @@ from typing import Any
 from ..ir.diagnostic import DplcError
 from .arrays import (
     Array,
+    Arrays,
     LaunchError,
     PlacedProgram,
     as_numpy,
@@ -259,7 +260,7 @@ class CudaSession(PlacedProgram):
         self,
         executor: CudaExecutor,
         program: Program,
-        constants: Mapping[str, Array],
+        constants: Arrays,
         beside: Any = None,
     ):
         super().__init__(program, constants, executor.place, beside)
@@ -272,7 +273,7 @@ class CudaSession(PlacedProgram):
         self._turn = threading.Lock()
         executor.gpu.closed_first.add(self)
 
-    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, arrays: Arrays) -> dict[str, Array]:
         """Return the outputs by name, given the inputs by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
@@ -281,7 +282,7 @@ class CudaSession(PlacedProgram):
         with self._turn:
             return self._run(arrays)
 
-    def _run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, arrays: Arrays) -> dict[str, Array]:
         program, executor = self.program, self._executor
         self.release()  # so that results the caller has dropped are likely to lie where they lay before
         notes = list(self._notes)
@@ -407,7 +408,7 @@ class CudaExecutor:
         """The architecture to compile for: "sm_90a", "sm_80", ..."""
         return self.gpu.target
 
-    def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, program: Program, arrays: Arrays) -> dict[str, Array]:
         """Return the program's outputs by name, given its inputs and constants by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
@@ -440,7 +441,7 @@ class CudaExecutor:
             self._session = CudaSession(self, program, {}), stream
         return self._session[0]
 
-    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> CudaSession:
+    def prepare(self, program: Program, constants: Arrays, beside: Any = None) -> CudaSession:
         """Return the program with its constants readable by the GPU, its arena allocated and its kernels loaded.
 
         The last argument is a session whose constants are used again if the arrays are the same. Raises LaunchError,
@@ -491,8 +492,8 @@ class CudaExecutor:
 
     def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
         """Return the tensors to keep alive, and {temporary: its address}: in one piece if the program has an arena."""
-        if program.arena is not None:
-            whole = self.empty((max(program.arena.bytes, 1),), self._torch.uint8)
+        if program.arena.offsets:
+            whole = self.empty((program.arena.bytes,), self._torch.uint8)
             return [whole], {name: whole.data_ptr() + offset for name, offset in program.arena.offsets.items()}
         alone = {b.name: self.empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}

@@ -138,9 +138,9 @@ def read_device(path: Path) -> Target:
         raise UsageError(what, hint=did_you_mean(min(unknown), known) or "take it out")
     values: dict[str, Any] = {}
     for field in DEVICE_FIELDS:
-        value = data.get(field.name)
-        kind = {"str": str, "int": int, "float": (int, float)}[str(field.type)]
-        if not isinstance(value, kind) or isinstance(value, bool) or (field.type != "str" and not 0 < value < LARGEST):  # type: ignore[arg-type,operator]
+        value: Any = data.get(field.name)
+        number = isinstance(value, int if field.type == "int" else (int, float)) and not isinstance(value, bool)
+        if not (isinstance(value, str) if field.type == "str" else number and 0 < value < LARGEST):
             found = "is not there" if value is None else f"is {value!r}"
             wanted = "a text" if field.type == "str" else "a number above 0"
             raise UsageError(f"the device file {path}: `{field.name}` {found}; it must be {wanted}", hint=EXAMPLE)

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import torch
+from torch import Tensor
 
 from ..codegen.arrays import as_tensor, is_tensor, torch_dtype
 from ..codegen.kernel import Program
@@ -20,6 +21,7 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.text import html
 from .capture.capture import capture
+from .capture.fx_rewrites import Function
 from .capture.signature import Capture, Tensors
 from .compiler import Compilation, Compiler, Stopwatch, compiler_with
 from .language.pipeline import describe
@@ -35,6 +37,7 @@ from .run.calls import (
     Preparation,
     Rows,
     Served,
+    Wanted,
     arguments,
     bound_call,
     check_kinds,
@@ -95,7 +98,7 @@ class Compiled(Served):
         self._preparation = Preparation()
         self._calls: dict[Hashable, BoundCall] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Return the function's value, computed by the kernels.
 
         Raises:
@@ -141,7 +144,7 @@ class Compiled(Served):
             check_length(declared[name], length)
         return self.rows.at(sizes).at(sizes)
 
-    def run(self, inputs: Tensors) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Tensor]:
         """Return the outputs of the graph in order, with torch's shapes. The reference computes in float64.
 
         Args:
@@ -157,7 +160,7 @@ class Compiled(Served):
         sizes = sizes_of_call(self.compilation.inputs_with_sizes, tensors)
         return self._run(inputs, BoundCall(sizes, self.rows))
 
-    def _run(self, inputs: Tensors, call: BoundCall) -> list[Any]:
+    def _run(self, inputs: Tensors, call: BoundCall) -> list[Tensor]:
         captured = self.compilation.captured
         weights = self._original.weights() if self._original is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}
@@ -221,7 +224,7 @@ class Compiled(Served):
     def timings(self) -> dict[str, float]:
         return self.compilation.timings
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Never:
         hint = "save a whole model with `dplc compile MODEL -o DIR`; compiling a function again gives the same kernels"
         raise DplcError("a compiled function cannot be pickled: it holds the function and its modules", hint=hint)
 
@@ -247,10 +250,10 @@ class Compiled(Served):
 
 
 def compile(
-    function: Callable[..., Any],
-    example_inputs: Sequence[Any],
+    function: Function,
+    example_inputs: Sequence[object],
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     device: str | None = None,
     rules: RuleSource = None,
     target: str | Target | None = None,
@@ -259,8 +262,8 @@ def compile(
     db: str | Path | bool | None = None,
     explore: bool = False,
     exact: bool = False,
-    dynamic: Any = None,
-    rows: Any = None,
+    dynamic: object = None,
+    rows: Wanted = None,
 ) -> Compiled:
     """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
 
@@ -356,7 +359,7 @@ def compile_options(
     return chosen, replace(made, trace=Trace() if trace else None, schedules=schedules, explore=search)
 
 
-def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compilation] = lambda made: made) -> Rows:
+def rows_of(whole: Compilation, rows: Wanted, then: Callable[[Compilation], Compilation] = lambda made: made) -> Rows:
     """Return the compiles for parts of a program's range. A row is compiled when a call first needs it.
 
     The log says which decisions of a row come from the tuning store.
@@ -455,7 +458,7 @@ def has_gpu() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
-def _shaped(tensor: Any, shape: tuple[int, ...], plain: list[int]) -> Any:
+def _shaped(tensor: Tensor, shape: tuple[int, ...], plain: list[int]) -> Tensor:
     """Return a tensor as kernels know it: as a rule without dimensions of size 1, a scalar with one element."""
     alike = tensor.shape != shape and [n for n in tensor.shape if n != 1] == plain
     return tensor.detach().reshape(shape) if alike else tensor.detach()

@@ -195,7 +195,7 @@ class Stopwatch:
     def __init__(
         self,
         begun: Callable[[str], None] = lambda stage: None,
-        made: Callable[[str, Any], None] = lambda stage, units: None,
+        made: Callable[[str, object], None] = lambda stage, units: None,
     ) -> None:
         self.timings: dict[str, float] = {}
         self._begun, self.made = begun, made
@@ -220,7 +220,7 @@ class Values:
     compiler: Compiler
     lowered: TensorGraph
     graph: TensorGraph
-    origins: dict[Any, TorchOp]
+    origins: dict[Term, TorchOp]
     results: tuple[TensorType, ...]
     bounds: tuple[Bound, ...] = ()
 
@@ -243,7 +243,7 @@ class Compiler(Scheduler):
 
     explore: Explore | None = None
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., Compiler], tuple[object, ...]]:
         """Send a compiler without store and trace to another process: that has the built-in rules already."""
         return _received, (tuple(file.source for file in self.tools.rules.files), self.tools.settings, self.target)
 
@@ -271,7 +271,7 @@ class Compiler(Scheduler):
     def simplified(
         self,
         settled: TensorGraph,
-        origins: dict[Any, TorchOp],
+        origins: dict[Term, TorchOp],
         algebra: TermRules | None = None,
         rewrite: Callable[..., TensorGraph] = rewrite_graph,
     ) -> TensorGraph:

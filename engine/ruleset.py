@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache, partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
@@ -53,40 +53,40 @@ class Toolchain:
             return self
         return self._of_devices.setdefault(rules.digest, Toolchain(rules, self.settings, self.exact))
 
-    @functools.cached_property
+    @cached_property
     def _of_devices(self) -> dict[str, Toolchain]:
         return {}
 
-    @functools.cached_property
+    @cached_property
     def exactly(self) -> Toolchain:
         """Toolchain of the same rules, without algebra and fusion that change a bit."""
         return self if self.exact else Toolchain(self.rules, self.settings, exact=True)
 
-    @functools.cached_property
+    @cached_property
     def pipelines(self) -> Pipelines:
         return pipelines(self.rules)
 
-    @functools.cached_property
+    @cached_property
     def torch(self) -> RuleSet:
         """The rules that decompose torch ops: those that no file took out."""
         kept = {rule.name for step in self.pipelines["torch"] for rule in step.rules}
         return self.rules.without({rule.name for rule in self.rules.at("torch")} - kept)
 
-    @functools.cached_property
+    @cached_property
     def algebra(self) -> TermRules:
         return TermRules(self._equations("tensor"), parameters=self._flat)
 
-    @functools.cached_property
+    @cached_property
     def commuting(self) -> TermRules:
         """Algebra in the fusion pipeline: it pays because of the kernels that result."""
         return TermRules(self._equations("fusion"), parameters=self._flat)
 
-    @functools.cached_property
+    @cached_property
     def equations(self) -> tuple[Rule, ...]:
         """The algebra that exploration may use: what is `@off` too, for there it is not applied everywhere."""
         return tuple(self._equations("tensor", "fusion"))
 
-    @functools.cached_property
+    @cached_property
     def fusion(self) -> FusionRules:
         return FusionRules(self._equations("tensor", "fusion", mat=True), self._flat)
 
@@ -97,7 +97,7 @@ class Toolchain:
             if rule.level == "tensor" and mentions_mat(rule) == mat and not (self.exact and APPROX in rule.attributes):
                 yield rule
 
-    @functools.cached_property
+    @cached_property
     def engine(self) -> Engine:
         """The engine of the levels with statements."""
         pins = {
@@ -107,8 +107,8 @@ class Toolchain:
         }
         return Engine(self.rules, pins)
 
-    @functools.cached_property
-    def _flat(self) -> dict[str, Any]:
+    @cached_property
+    def _flat(self) -> dict[str, object]:
         return {f"{rule}.{name}": value for rule, values in self.settings.items() for name, value in values.items()}
 
 
@@ -149,28 +149,32 @@ def all_rule_files(paths: Iterable[Path]) -> Iterator[Path]:
 PRELOADED = [f"{__package__}.{name}" for name in ("tune.tuning", "view.records", "verify.run")]
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 def processes() -> ForkServerContext:
     """Return the context of processes: a server imports PyTorch and dplc once, and forks each of them."""
     multiprocessing.set_forkserver_preload(PRELOADED)
     return multiprocessing.get_context("forkserver")
 
 
-def here(function: Callable[..., Any]) -> Callable[..., Any]:
+def here(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that a process runs in the folder and with the environment of now, not of its server."""
-    return functools.partial(_here, function, str(Path.cwd()), dict(os.environ))
+    return partial(_here, function, str(Path.cwd()), dict(os.environ))
 
 
-def _here(function: Callable[..., Any], folder: str, environment: dict[str, str], *arguments: Any) -> Any:
+def _here(function: Callable[P, R], folder: str, environment: dict[str, str], *args: P.args, **kwargs: P.kwargs) -> R:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    return function(*arguments)
+    return function(*args, **kwargs)
 
 
 KEEP = 8
 
 
-@functools.lru_cache(KEEP)
+@lru_cache(KEEP)
 def exactly(rules: RuleSet) -> RuleSet:
     """Return the rules without those that reorder floating point, on every level."""
     names = sorted(rule.name for rule in rules.rules.values() if APPROX in rule.attributes)
@@ -186,7 +190,7 @@ def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:
     return _kept(RuleSet((*tools.rules.files, *files)), tools.settings, tuple(map(str, paths)))
 
 
-_built_in = functools.cache(load)
+_built_in = cache(load)
 _RECENT: dict[tuple[str, ...], Toolchain] = {}
 
 
@@ -203,14 +207,14 @@ def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolcha
     return tools
 
 
-def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:
+def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, dict[str, object]]:
     """Return the settings of parameters. Raises UsageError as `toolchain` does."""
-    out: dict[str, dict[str, Any]] = {}
+    out: dict[str, dict[str, object]] = {}
     if isinstance(given, Mapping):
         for name, values in given.items():
             name = rules.plain(name)
             read = values.__getitem__
-            out[name] = {key: _checked("settings", name, key, rules, functools.partial(read, key)) for key in values}
+            out[name] = {key: _checked("settings", name, key, rules, partial(read, key)) for key in values}
         return out
     for text in given:
         left, equals, value = text.partition("=")
@@ -219,12 +223,12 @@ def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, 
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
         what = f"--prefer {name}" if parameter == PREFER else f"--set {text}"
-        read = functools.partial(_constant, text, value.strip())
+        read = partial(_constant, text, value.strip())
         out.setdefault(name, {})[parameter] = _checked(what, name, parameter, rules, read)
     return out
 
 
-def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callable[[], Any]) -> Any:
+def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callable[[], object]) -> object:
     """Return the value of a parameter, which is read when its name is known. what: how messages begin.
 
     Raises UsageError unless there is such a rule with such a parameter, of that kind.
@@ -244,7 +248,7 @@ def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callabl
     return value
 
 
-def _constant(setting: str, value: str) -> Any:
+def _constant(setting: str, value: str) -> object:
     """Return a value in the rule language: a number, a role, a tuple. The rules' own parser reads it."""
     try:
         (rule,) = parse(Source("--set", f"rule x(x = {value}) on tile\nmatch\n    Sync()\nrewrite\n    Sync()\n"))

@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch.fx import GraphModule
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
 from torch.fx.passes.split_module import split_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
@@ -43,7 +45,9 @@ from .api import compile as compile_function
 from .capture.decompositions import derived, table
 from .capture.export import RandomNumbers, explain
 from .capture.fx_rewrites import (
+    CallInputs,
     Function,
+    Known,
     Lengths,
     by_elements,
     calls,
@@ -69,12 +73,12 @@ from .capture.signature import check_layout
 _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
 
 
-def ops(graph: GraphModule) -> list[Any]:
+def ops(graph: GraphModule) -> list[Node]:
     """Return the nodes that compute, without switches of autocast or gradients, which torch adds to every piece."""
     return [node for node in graph.graph.nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
 
 
-def alike(graph: GraphModule, bad: Any) -> set[Any]:
+def alike(graph: GraphModule, bad: Node) -> set[Node]:
     """Return a node and its related nodes: the same function elsewhere, and those that split its several results."""
     if bad.target is operator.getitem:  # which may be anything: a slice, a mask
         return {bad}
@@ -87,22 +91,22 @@ def alike(graph: GraphModule, bad: Any) -> set[Any]:
     return found
 
 
-def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Function]) -> Function:
+def cut(graph: GraphModule, bad: set[Node], compiled: Callable[[GraphModule], Function]) -> Function:
     """Return the graph with `bad` nodes in eager and each sequence of others compiled, in the graph's order."""
-    number: dict[Any, int] = {}
+    number: dict[Node, int] = {}
     for run, (_, nodes) in enumerate(itertools.groupby(list(graph.graph.nodes), bad.__contains__)):
         number |= dict.fromkeys(nodes, run)
     whole = split_module(graph, graph, number.__getitem__, keep_original_order=True)
     left = {f"submod_{number[node]}" for node in bad}
     for name, child in list(whole.named_children()):
         if name not in left and isinstance(child, GraphModule) and ops(child):
-            piece: Any = torch.nn.Module()
+            piece = torch.nn.Module()
             piece.forward = compiled(child)
             setattr(whole, name, piece)
     return eager(whole)
 
 
-def node_at(graph: GraphModule, span: Span | None) -> Any | None:
+def node_at(graph: GraphModule, span: Span | None) -> Node | None:
     """Return the node of a line of the graph's own text; None for a span in another text."""
     if span is None or not span.source.name.startswith("<eval_with_key>"):
         return None
@@ -110,7 +114,7 @@ def node_at(graph: GraphModule, span: Span | None) -> Any | None:
     return next((node for node in ops(graph) if name is not None and node.name == name[1]), None)
 
 
-def user_place(node: Any | None, span: Span | None) -> str | None:
+def user_place(node: Node | None, span: Span | None) -> str | None:
     """Return the location of a node's op in the user's text: `model.py:12: y = conv(x)`."""
     if node is None:
         return None if span is None or span.source.name.startswith("<eval_with_key>") else span.location
@@ -178,7 +182,7 @@ def _percent(share: float) -> str:
 # ---- Let AOTAutograd make forward and backward graphs without gradients and changes in place.
 
 
-def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
+def needs_autograd(graph: GraphModule, inputs: CallInputs) -> bool:
     """Return whether AOTAutograd must trace a graph of dynamo's that is called with such arguments.
 
     It need not where the graph only computes values of plain tensors: without gradients, mutations, transforms of
@@ -190,7 +194,7 @@ def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     return wrapped or transforms or _differentiated(graph, inputs) or changes(graph)
 
 
-def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
+def _differentiated(graph: GraphModule, inputs: CallInputs) -> bool:
     """Return whether gradients flow through a call or within it, or the graph changes the gradient mode."""
     enabled, nodes = torch.is_grad_enabled(), graph.graph.nodes
     modes = [node.args[0] for node in nodes if node.target is torch._C._set_grad_enabled]
@@ -209,13 +213,13 @@ def changes(graph: GraphModule) -> bool:
     return any(name.endswith("_") and not keyword.iskeyword(name[:-1]) for name in names)  # not `operator.and_`
 
 
-def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphModule], Function]) -> Function:
+def joint(graph: GraphModule, inputs: CallInputs, compiled: Callable[[GraphModule], Function]) -> Function:
     """Return a function that computes what `graph` does on such inputs, changes and gradients included.
 
     compiled: makes a function of each graph that only computes. Raises DplcError for what AOTAutograd cannot trace.
     """
 
-    def compiler(piece: GraphModule, _: Sequence[Any]) -> Function:
+    def compiler(piece: GraphModule, _: CallInputs) -> Function:
         # ops that AOTAutograd rewrites get the form that programs have: casts of numbers, and adaptive pools
         for node in calls(piece, torch.ops.prims.convert_element_type.default):
             given, dtype = node.args
@@ -241,7 +245,7 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
     return function
 
 
-def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
+def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
     """Reshape all elements in order. Dynamo guards the strides of arguments of its graphs."""
     whole = torch.empty(tuple(size), device="meta")
     if x.is_contiguous() and not offset and x.numel() == whole.numel() and tuple(stride) == whole.stride():
@@ -249,7 +253,7 @@ def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int 
     return _or_left(torch.ops.aten.as_strided.default, x, size, stride, offset)
 
 
-def _or_left(op: Any, *arguments: Any) -> Any:
+def _or_left(op: OpOverload, *arguments: object) -> Tensor:
     """Apply the formula of an op. An op that the formula refuses stays in the graph, for the part that compiles it."""
     try:
         return table()[op](*arguments)
@@ -282,7 +286,7 @@ class OptionWarning(UserWarning):
     """Warning about an option of torch.compile that dplc does not heed."""
 
 
-def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Function:
+def backend(graph: GraphModule, example_inputs: CallInputs, **options: Any) -> Function:
     """Return the function for a part of a program; dynamo calls this backend.
 
     Args:
@@ -309,7 +313,7 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     warned: set[str] = set()
     part = functools.partial(GraphPart, options=chosen, warned=warned, shares=shares)
 
-    def function(graph: GraphModule, inputs: Sequence[Any]) -> Function:
+    def function(graph: GraphModule, inputs: CallInputs) -> Function:
         try:
             for x in tensors(inputs):
                 check_layout("an argument of a part", x)
@@ -328,9 +332,9 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     if traced and any(map(has_lengths, graph.graph.nodes)):
         why = "it is traced for its derivative, or changes in place, and a number of it changes between calls"
         _warn(LengthWarning, PER_LENGTH + why)
-    readers, latest, made = numbers(graph), dict[int, Any](), dict[Hashable, Function]()
+    readers, latest, made = numbers(graph), dict[int, float](), dict[Hashable, Function]()
 
-    def by_numbers(*args: Any) -> Any:
+    def by_numbers(*args: Known) -> Any:
         """Compile again for every value of the numbers."""
         values = {index: args[index].item() for index in readers}
         others = without(args, values)
@@ -355,7 +359,7 @@ def _warn(
 
 
 def _warn_of_number(
-    warned: set[str], before: Mapping[int, Any], now: Mapping[int, Any], readers: Mapping[int, Sequence[Any]]
+    warned: set[str], before: Mapping[int, float], now: Mapping[int, float], readers: Mapping[int, Sequence[Node]]
 ) -> None:
     """Warn once if a number that is not a length, and so is fixed in a compile, has changed.
 
@@ -411,7 +415,7 @@ class GraphPart:
                 self._fixed(problem)
         self.by_strides = any("as_strided" in str(x.target) for x in ops(self.graph))  # it reads memory, not elements
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Known) -> Any:
         signature = self._signature(args)
         if signature not in self.compiled:
             extents = {n for x in tensors(args) for n in x.shape}
@@ -425,7 +429,7 @@ class GraphPart:
             forget_oldest(self.compiled, MOST_SIGNATURES)
         return self.compiled[signature](*args)
 
-    def _signature(self, args: Sequence[Any]) -> Hashable:
+    def _signature(self, args: CallInputs) -> Hashable:
         """Return the key of a call by which it finds its compile."""
         memory = tuple((x.stride(), x.storage_offset()) for x in tensors(args)) if self.by_strides else ()
         if self.lengths is not None and (rows := self.lengths.rows(args)) is not None:
@@ -439,7 +443,7 @@ class GraphPart:
             place = user_place(node_at(self.graph, problem.span), problem.span)
             _warn(LengthWarning, PER_LENGTH + problem.what, place, problem.notes)
 
-    def _compile(self, args: Sequence[Any]) -> Function:
+    def _compile(self, args: CallInputs) -> Function:
         """Return the function for such arguments: for a range of every length, else for these lengths.
 
         Raises UsageError for options that mean nothing: eager would hide them.
@@ -515,12 +519,12 @@ class GraphPart:
         return cut(graph, nodes, lambda x: replace(self, graph=x)) if len(nodes) < len(every) else eager(graph)
 
 
-def _made(graph: GraphModule, args: Sequence[Any], options: Mapping[str, Any], dynamic: Any = None) -> Compiled:
+def _made(graph: GraphModule, args: CallInputs, options: Mapping[str, Any], dynamic: object = None) -> Compiled:
     with torch.no_grad():
         return compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
 
 
-def _compiles(graph: GraphModule, args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+def _compiles(graph: GraphModule, args: CallInputs, options: Mapping[str, Any]) -> bool:
     """Return whether a graph compiles for the lengths of a call alone, if its options mean something."""
     try:
         _made(graph, args, options)
@@ -549,12 +553,12 @@ def check_options(options: Mapping[str, Any]) -> Target:
     return compile_options(device, rules, target, settings, db=False)[1].target
 
 
-def has_lengths(node: Any) -> bool:
+def has_lengths(node: Node) -> bool:
     """Return whether a tensor of dynamo's graph has a length that is open."""
     return any(isinstance(n, torch.SymInt) for n in getattr(value(node), "shape", ()))
 
 
-def described(argument: Any, open_dimensions: Container[int] | None = ()) -> Hashable:
+def described(argument: object, open_dimensions: Container[int] | None = ()) -> Hashable:
     """Return the properties of an argument that decide how a part is compiled; numbers are fixed.
 
     Args:
@@ -566,7 +570,7 @@ def described(argument: Any, open_dimensions: Container[int] | None = ()) -> Has
     """
     if open_dimensions is None:
         return None
-    if isinstance(argument, torch.Tensor):
+    if isinstance(argument, Tensor):
         shape = tuple(None if place in open_dimensions else n for place, n in enumerate(argument.shape))
         return (shape, argument.dtype, argument.device)
     if isinstance(argument, (tuple, list)):

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -69,7 +69,10 @@ def collected_folds() -> Iterator[list[Folded]]:
         _collector.reset(token)
 
 
-def tell(fn: str, args: tuple[Any, ...], result: Any) -> Any:
+R = TypeVar("R")
+
+
+def tell(fn: str, args: tuple[Any, ...], result: R) -> R:
     """Return the result, and report it to the active collector of `collected_folds`."""
     collector = _collector.get()
     if collector is not None:
@@ -196,7 +199,7 @@ def elementwise(fn: str, *args: Operand) -> Operand:
     simple = _simplify(fn, operands)
     if simple is None:
         return Elementwise(fn, operands)
-    return simple if simple.__class__ is Elementwise and simple.fn == fn else tell(fn, operands, simple)  # type: ignore[attr-defined]
+    return simple if simple.__class__ is Elementwise and simple.fn == fn else tell(fn, operands, simple)
 
 
 def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
@@ -256,8 +259,9 @@ def _simplify(fn: str, args: tuple[Term, ...]) -> Term | None:
         return held(args[0], HELD[fn])
     if FUNCTIONS[fn].kind == CAST:
         return cast(args[0], fn)
-    if all(x.__class__ is Const for x in args) and fn in _FOLDABLE:
-        value = _compute(fn, tuple(x.value for x in args))  # type: ignore[attr-defined]
+    numbers = tuple(x.value for x in args if x.__class__ is Const)
+    if len(numbers) == len(args) and fn in _FOLDABLE:
+        value = _compute(fn, numbers)
         if value is not None:
             return const(value, "b8" if value.__class__ is bool else dtype(args[0]))
     if len(args) == 2:
@@ -310,13 +314,13 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
     wanted = tuple(dict.fromkeys(over))
     if any(a.extent == 0 for a in wanted):
         wide = "f32" if dtype(x) in SMALL_FLOATS else dtype(x)
-        return tell("Reduce", (fn, *wanted, x), const(identity(fn, wide), wide))  # type: ignore[no-any-return]
+        return tell("Reduce", (fn, *wanted, x), const(identity(fn, wide), wide))
     there = tuple(a for a in wanted if a in axes(x))
     missing = math.prod(a.extent for a in wanted if a not in axes(x))
     result: Term = Reduce(fn, there, x) if there else x
     if missing != 1 and fn in ("add", "multiply"):
         result = as_term(elementwise("multiply" if fn == "add" else "pow", result, missing))
-    return tell("Reduce", (fn, *wanted, x), result) if len(there) < len(wanted) else result  # type: ignore[no-any-return]
+    return tell("Reduce", (fn, *wanted, x), result) if len(there) < len(wanted) else result
 
 
 def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
@@ -331,7 +335,7 @@ def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
     monoid, own = of_part(part)
     known: dict[str, Operand] = dict(zip(monoid.operands, given, strict=True))
     for stmt in monoid.lift:
-        known[stmt.dst] = _of_values(stmt.val, known)  # type: ignore[attr-defined]
+        known[stmt.dst] = _of_values(stmt.val, known)
     return cast(known[own], name)
 
 
@@ -348,10 +352,10 @@ def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
     if not kept:
         return x
     if x.__class__ is Index:
-        return index(remap_expr(x.expr, kept))  # type: ignore[attr-defined]
+        return index(remap_expr(x.expr, kept))
     if x.__class__ is Remap:
-        inner = dict(x.map)  # type: ignore[attr-defined]
-        base = x.x  # type: ignore[attr-defined]
+        inner = dict(x.map)
+        base = x.x
         return remap(base, {a: remap_expr(inner.get(a, a), kept) for a in axes(base)})
     return Remap(x, tuple(kept.items()))
 
@@ -359,11 +363,11 @@ def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
 def rebuilt(term: Any, new: Callable[[Any], Term]) -> Term:
     """Return a value with other operands, also in its index expressions, or the value itself if they are the same."""
     kind = term.__class__
-    if kind is Elementwise or kind is Fold:
+    if term.__class__ is Elementwise or term.__class__ is Fold:
         args = tuple([new(arg) for arg in term.args])
         if args == term.args:  # interned: == compares identities
-            return term  # type: ignore[no-any-return]
-        return Elementwise(term.fn, args) if kind is Elementwise else Fold(term.part, term.over, args)
+            return term
+        return Elementwise(term.fn, args) if isinstance(term, Elementwise) else Fold(term.part, term.over, args)
     if kind is Reduce:
         x = new(term.x)
         return term if x is term.x else reduce(term.fn, term.over, x)
@@ -391,6 +395,6 @@ def remap_expr(e: Expr, mapping: Mapping[Axis, Expr]) -> Expr:
 def case(cond: Expr, a: Operand, b: Operand) -> Term:
     """Return a where cond holds, and b elsewhere."""
     if isinstance(cond, bool):
-        return tell("Case", (cond, a, b), as_term(a if cond else b))  # type: ignore[no-any-return]
+        return tell("Case", (cond, a, b), as_term(a if cond else b))
     name = common_dtype((a, b)) or common_dtype((as_term(a), as_term(b))) or "f32"
     return Case(cond, cast(a, name), cast(b, name))

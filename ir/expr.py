@@ -14,7 +14,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from .node import CLASSES, Expr, Fn, Int, Name, Node, Role, memoised
 
@@ -40,6 +40,10 @@ class Axis(Node):
     role: Role | None = None
     dim: Int | None = None
     stride: Int = 1
+
+
+NameSet = frozenset[str]
+Order = tuple[Axis, ...]  # of the axes of loops or of memory
 
 
 class NotWhole(TypeError):
@@ -108,7 +112,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
-def is_int(value: Any) -> bool:
+def is_int(value: Any) -> TypeGuard[int]:
     return value.__class__ is int
 
 
@@ -377,19 +381,19 @@ def only_sizes(e: Expr) -> bool:
 def multiple_of(e: Expr) -> int:
     """Return a number of which an expression is known to be a multiple; 0 for zero."""
     kind = e.__class__
-    if kind is int:
-        return abs(e)  # type: ignore[no-any-return]
-    if kind is Size:
-        return e.multiple  # type: ignore[no-any-return]
+    if e.__class__ is int:
+        return abs(e)
+    if e.__class__ is Size:
+        return e.multiple
     if kind is Sum:
         return math.gcd(e.constant, *(multiple_of(atom) * n for atom, n in e.terms))
     return multiple_of(e.a) * multiple_of(e.b) if kind is Binary and e.op == "*" else 1
 
 
-_EMPTY: frozenset[str] = frozenset()
+_EMPTY: NameSet = frozenset()
 
 
-def free_names(value: Any) -> frozenset[str]:
+def free_names(value: Any) -> NameSet:
     """Return the names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
     kind = value.__class__
     if kind in CLASSES:
@@ -402,7 +406,7 @@ def free_names(value: Any) -> frozenset[str]:
     return found
 
 
-def _names_of(e: Any) -> frozenset[str]:
+def _names_of(e: Any) -> NameSet:
     kind = e.__class__
     if kind is Var or kind is Axis:
         return frozenset((e.name,))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, Name, Node
+from .node import AtomName, Buffer, Dtype, Expr, FieldNames, Fn, Int, Name, Node
 from .program import Block, Stmt
 
 THREAD, SHARED = "thread", "smem"
@@ -31,7 +31,7 @@ class Element(Node):
 class Address(Node):
     """`(base ^ xor) + offset`: base is a name; xor and offset are constants once everything is unrolled."""
 
-    positional: ClassVar[tuple[str, ...]] = ("base",)
+    positional: ClassVar[FieldNames] = ("base",)
     base: Name
     offset: Expr = 0
     xor: Expr = 0
@@ -43,7 +43,7 @@ class Matrix(Node):
     stride, leading: bytes from where it starts to where it goes on; across: its lines run across those rows.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("at",)
+    positional: ClassVar[FieldNames] = ("at",)
     at: Address
     stride: Int
     leading: Int = 0
@@ -71,7 +71,7 @@ class Launch(Stmt):
     cluster: so many neighbours in x run together, and write into the shared memory of each other.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     grid: tuple[Expr, ...]
     block: Int
     body: Block
@@ -82,7 +82,7 @@ class Launch(Stmt):
 class Define(Stmt):
     """`dst = val`, a register of its own. mutable: it is changed later. uniform: all lanes of a warp have the same."""
 
-    positional: ClassVar[tuple[str, ...]] = ("dtype", "val")
+    positional: ClassVar[FieldNames] = ("dtype", "val")
     dst: Name
     dtype: Dtype
     val: Expr
@@ -93,7 +93,7 @@ class Define(Stmt):
 class Base(Stmt):
     """`dst = root + offset`, an address register. root: a buffer, `smem`, or another base of either."""
 
-    positional: ClassVar[tuple[str, ...]] = ("root", "offset")
+    positional: ClassVar[FieldNames] = ("root", "offset")
     dst: Name
     root: Name
     offset: Expr = 0
@@ -103,7 +103,7 @@ class Base(Stmt):
 class Advance(Stmt):
     """Move a mutable base on."""
 
-    positional: ClassVar[tuple[str, ...]] = ("base", "by")
+    positional: ClassVar[FieldNames] = ("base", "by")
     base: Name
     by: Expr
 
@@ -111,7 +111,7 @@ class Advance(Stmt):
 class Registers(Stmt):
     """Registers without a value, or all with the value `fill`."""
 
-    positional: ClassVar[tuple[str, ...]] = ("dtype",)
+    positional: ClassVar[FieldNames] = ("dtype",)
     dst: Name
     dtype: Dtype
     shape: tuple[Int, ...] = ()
@@ -121,7 +121,7 @@ class Registers(Stmt):
 class Replicate(Stmt):
     """The block once for every value of var in 0..extent, unrolled; backwards where the axis `reverse` is odd."""
 
-    positional: ClassVar[tuple[str, ...]] = ("var", "extent")
+    positional: ClassVar[FieldNames] = ("var", "extent")
     var: Name
     extent: Int
     body: Block
@@ -131,7 +131,7 @@ class Replicate(Stmt):
 class Loop(Stmt):
     """A loop at run time. unroll: 0 leaves it to the assembler, 1 forbids it. dtype: of var, which counts past stop."""
 
-    positional: ClassVar[tuple[str, ...]] = ("var", "start", "stop")
+    positional: ClassVar[FieldNames] = ("var", "start", "stop")
     var: Name
     start: Expr
     stop: Expr
@@ -144,7 +144,7 @@ class Loop(Stmt):
 class Branch(Stmt):
     """The block where cond holds. alone: for one thread, `thread == 0`, for which any of the first warp will do."""
 
-    positional: ClassVar[tuple[str, ...]] = ("cond",)
+    positional: ClassVar[FieldNames] = ("cond",)
     cond: Expr
     body: Block
     alone: Int = 0
@@ -156,7 +156,7 @@ class LoadFrom(Stmt):
     f16 and bf16 widen on their way to registers of f32.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("into", "dtype", "address")
+    positional: ClassVar[FieldNames] = ("into", "dtype", "address")
     into: Expr
     dtype: Dtype
     address: Address
@@ -168,7 +168,7 @@ class LoadFrom(Stmt):
 class CheckPlace(Stmt):
     """Stop the kernel if `when` holds and the index, which comes from data, is not in 0..extent."""
 
-    positional: ClassVar[tuple[str, ...]] = ("place", "extent")
+    positional: ClassVar[FieldNames] = ("place", "extent")
     place: Expr
     extent: Expr
     when: Expr = True
@@ -177,7 +177,7 @@ class CheckPlace(Stmt):
 class StoreTo(Stmt):
     """Store all values to consecutive elements, in one instruction. f32 is rounded if the dtype is f16 or bf16."""
 
-    positional: ClassVar[tuple[str, ...]] = ("dtype", "address")
+    positional: ClassVar[FieldNames] = ("dtype", "address")
     dtype: Dtype
     address: Address
     values: tuple[Expr, ...]
@@ -189,7 +189,7 @@ class CopyAsync(Stmt):
     If `when` fails, nothing happens. If `inside` fails, the copy writes zeros and reads nothing.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("to", "source")
+    positional: ClassVar[FieldNames] = ("to", "source")
     to: Address
     source: Address
     bytes: Int
@@ -200,14 +200,14 @@ class CopyAsync(Stmt):
 class Commit(Intrinsic, Convergent):
     """The copies since the last commit are one group."""
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "cp_async_commit()"
 
 
 class WaitGroup(Intrinsic, Convergent):
     """All but the `keep` latest groups of this thread have landed."""
 
-    positional: ClassVar[tuple[str, ...]] = ("keep",)
+    positional: ClassVar[FieldNames] = ("keep",)
     call: ClassVar[str] = "cp_async_wait<{keep}>()"
     keep: Int
 
@@ -215,7 +215,7 @@ class WaitGroup(Intrinsic, Convergent):
 class TensorMap(Stmt):
     """A parameter of the kernel: how TMA finds boxes of `box` elements in the buffer `src`, and swizzles their rows."""
 
-    positional: ClassVar[tuple[str, ...]] = ("src",)
+    positional: ClassVar[FieldNames] = ("src",)
     dst: Name
     src: Buffer
     box: tuple[Int, ...]
@@ -225,7 +225,7 @@ class TensorMap(Stmt):
 class InitBarrier(Intrinsic):
     """An mbarrier in shared memory whose phases end with one arrival and the bytes that it announced."""
 
-    positional: ClassVar[tuple[str, ...]] = ("at",)
+    positional: ClassVar[FieldNames] = ("at",)
     call: ClassVar[str] = "mbarrier_init({at}, 1)"
     mbarrier: ClassVar[str] = "at"
     at: Address
@@ -234,14 +234,14 @@ class InitBarrier(Intrinsic):
 class FenceBarriers(Intrinsic):
     """Make the mbarriers that this thread initialised visible to the TMA engine."""
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "mbarrier_fence()"
 
 
 class Expect(Intrinsic):
     """Arrive at an mbarrier; its phase ends when `bytes` have been copied."""
 
-    positional: ClassVar[tuple[str, ...]] = ("barrier", "bytes")
+    positional: ClassVar[FieldNames] = ("barrier", "bytes")
     call: ClassVar[str] = "mbarrier_expect({barrier}, {bytes})"
     mbarrier: ClassVar[str] = "barrier"
     barrier: Address
@@ -254,7 +254,7 @@ class CopyBox(Stmt):
     The box lands at the same offset in `cluster` blocks of a cluster, and counts at an mbarrier of each.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("to", "map", "barrier")
+    positional: ClassVar[FieldNames] = ("to", "map", "barrier")
     to: Address
     map: Name
     barrier: Address
@@ -265,7 +265,7 @@ class CopyBox(Stmt):
 class WaitPhase(Intrinsic):
     """Until the latest phase of this parity has ended: its copies have landed."""
 
-    positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
+    positional: ClassVar[FieldNames] = ("barrier", "parity")
     call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
     mbarrier: ClassVar[str] = "barrier"
     barrier: Address
@@ -275,14 +275,14 @@ class WaitPhase(Intrinsic):
 class Barrier(Convergent):
     """All threads of the block are here, or of so many blocks of a cluster."""
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     cluster: Int = 1
 
 
 class Assign(Stmt):
     """Assign `val` to a mutable scalar or an Element."""
 
-    positional: ClassVar[tuple[str, ...]] = ("place", "val")
+    positional: ClassVar[FieldNames] = ("place", "val")
     place: Expr
     val: Expr
 
@@ -290,7 +290,7 @@ class Assign(Stmt):
 class Butterfly(Convergent):
     """Reduce a register by fn over the lanes whose numbers differ in the bits `low`, 2*`low`, .. `high`."""
 
-    positional: ClassVar[tuple[str, ...]] = ("place", "fn", "low", "high")
+    positional: ClassVar[FieldNames] = ("place", "fn", "low", "high")
     place: Expr
     fn: Fn
     low: Int
@@ -300,7 +300,7 @@ class Butterfly(Convergent):
 class Shuffle(Convergent):
     """Set a register to its value in the lane whose number differs in the bit `lanes`."""
 
-    positional: ClassVar[tuple[str, ...]] = ("place", "lanes")
+    positional: ClassVar[FieldNames] = ("place", "lanes")
     place: Expr
     lanes: Int
 
@@ -308,7 +308,7 @@ class Shuffle(Convergent):
 class Fragment(Stmt):
     """Operands of tensor cores: words of 32 bits with as many elements of a dtype as fit, the first lowest."""
 
-    positional: ClassVar[tuple[str, ...]] = ("dtype", "words")
+    positional: ClassVar[FieldNames] = ("dtype", "words")
     dst: Name
     dtype: Dtype
     words: Int
@@ -321,7 +321,7 @@ class LoadMatrix(Convergent):
     of 2 bytes: the elements of column g in the rows 2*t and 2*t + 1.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("into", "address")
+    positional: ClassVar[FieldNames] = ("into", "address")
     into: Expr
     address: Address
     count: Int = 4
@@ -331,7 +331,7 @@ class LoadMatrix(Convergent):
 class PackWord(Stmt):
     """A word of a fragment becomes these values, each rounded to the fragment's dtype."""
 
-    positional: ClassVar[tuple[str, ...]] = ("into", "values")
+    positional: ClassVar[FieldNames] = ("into", "values")
     into: Expr
     values: tuple[Expr, ...]
 
@@ -339,7 +339,7 @@ class PackWord(Stmt):
 class Multiply(Convergent):
     """Add a * b to acc, for fragments of a warp in the layouts of an atom. acc, a and b name their first registers."""
 
-    positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
+    positional: ClassVar[FieldNames] = ("acc", "a", "b")
     acc: Expr
     a: Expr
     b: Expr
@@ -349,7 +349,7 @@ class Multiply(Convergent):
 class FenceProducts(Intrinsic, Convergent):
     """Order the accesses of this warp group to its registers before those of the following products."""
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "wgmma_fence()"
 
 
@@ -359,7 +359,7 @@ class QueueProduct(Convergent):
     Until then, no statement may use acc, a or b. b is a Matrix; a is one, or the first word of a fragment.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
+    positional: ClassVar[FieldNames] = ("acc", "a", "b")
     acc: Expr
     a: Expr
     b: Expr
@@ -370,7 +370,7 @@ class QueueProduct(Convergent):
 class CommitProducts(Intrinsic, Convergent):
     """The products since the last commit are one group."""
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "wgmma_commit()"
 
 
@@ -380,7 +380,7 @@ class WaitProducts(Convergent):
     sums: the registers that no product is under way for any more, fragments too.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("keep",)
+    positional: ClassVar[FieldNames] = ("keep",)
     keep: Int
     sums: tuple[Expr, ...] = ()
 
@@ -404,7 +404,9 @@ def method_for_each(owner: type) -> dict[type[Stmt], Callable[..., Any]]:
     """
     names = {cls: re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() for cls in STATEMENTS if cls is not Launch}
     shared = getattr(owner, "intrinsic", None)
-    found = {cls: getattr(owner, name, issubclass(cls, Intrinsic) and shared) for cls, name in names.items()}
+    found: dict[type[Stmt], Any] = {
+        cls: getattr(owner, name, issubclass(cls, Intrinsic) and shared) for cls, name in names.items()
+    }
     if missing := sorted(cls.__name__ for cls, method in found.items() if not method):
         raise TypeError(f"{owner.__name__}: no method for {', '.join(missing)}")
-    return found  # type: ignore[return-value]
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .node import Buffer, Expr, Fn, Int, MonoidName, Name, Num, Role
+from .node import Buffer, Expr, FieldNames, Fn, Int, MonoidName, Name, Num, Role
 from .program import Block, Stmt
 
 LOOP_ROLES = ("serial", "reduce", "free")
@@ -72,7 +72,7 @@ class Merge(Stmt):
 class Scale(Stmt):
     """`Scale(o, f)`: multiply the sum so far in o by f. Not allowed in a loop whose iterations may be reordered."""
 
-    positional: ClassVar[tuple[str, ...]] = ("acc", "val")
+    positional: ClassVar[FieldNames] = ("acc", "val")
     acc: Name
     val: Expr
 
@@ -80,7 +80,7 @@ class Scale(Stmt):
 class Carry(Stmt):
     """`Carry(m)`: a mention. The accumulator starts no deeper than here: it lives on across the loops below."""
 
-    positional: ClassVar[tuple[str, ...]] = ("acc",)
+    positional: ClassVar[FieldNames] = ("acc",)
     acc: Name
 
 

@@ -27,10 +27,12 @@ from .diagnostic import Source
 from .expr import Var, free_names
 from .loop import Let
 from .monoid_texts import PARTS, STEPS, TEXTS
-from .program import Block
 from .substitute import substitute
 from .text.parse import parse
 from .text.read_statements import read_block
+from .text.syntax import Unit
+
+Definitions = tuple[Let, ...]
 
 
 class Monoid(NamedTuple):
@@ -44,9 +46,9 @@ class Monoid(NamedTuple):
     operands: tuple[str, ...]
     parts: tuple[str, ...]
     identity: tuple[float, ...]
-    lift: Block
-    combine: Block
-    step: Block
+    lift: Definitions
+    combine: Definitions
+    step: Definitions
 
     def reads(self, part: str) -> tuple[str, ...]:
         """Return the operands on which a part depends, in order: a running maximum needs no weights."""
@@ -56,9 +58,9 @@ class Monoid(NamedTuple):
         """Return the parts on which this part of a combined result depends: a maximum does not need the sum."""
         return frozenset(self._behind(part, (self.combine,)).intersection(self.parts))
 
-    def _behind(self, part: str, blocks: tuple[Block, ...]) -> set[str]:
+    def _behind(self, part: str, blocks: tuple[Definitions, ...]) -> set[str]:
         """Return all names on which a part depends through definitions."""
-        tables = [{stmt.dst: free_names(stmt.val) for stmt in block} for block in blocks]  # type: ignore[attr-defined]
+        tables = [{stmt.dst: free_names(stmt.val) for stmt in block} for block in blocks]
         todo, seen = [part], set()
         while todo:
             name = todo.pop()
@@ -77,17 +79,18 @@ def monoid(name: str) -> Monoid:
     return Monoid(name, operands, tuple(identity), tuple(identity.values()), _read(lift), _read(combine), step)
 
 
-def _after_lifting(parts: tuple[str, ...], lift: Block, combine: Block) -> Block:
+def _after_lifting(parts: tuple[str, ...], lift: Definitions, combine: Definitions) -> Definitions:
     """Return the step that lifts the element, names the result as the right side, and combines."""
-    own = {stmt.dst: Var(f"{stmt.dst}2") for stmt in lift}  # type: ignore[attr-defined]
-    lifted = tuple(Let(f"{stmt.dst}2", substitute(stmt.val, own)) for stmt in lift)  # type: ignore[attr-defined]
+    own = {stmt.dst: Var(f"{stmt.dst}2") for stmt in lift}
+    lifted = tuple(Let(f"{stmt.dst}2", substitute(stmt.val, own)) for stmt in lift)
     return (*lifted, *combine)
 
 
-def _read(text: str) -> Block:
+def _read(text: str) -> Definitions:
     lines = "\n".join(f"    {line}" for line in text.splitlines())
     (unit,) = parse(Source("ir/monoid_texts.py", f"kernel definitions() -> none_: f32[1]:\n{lines}\n"))
-    return read_block(unit.body)  # type: ignore[attr-defined]
+    assert isinstance(unit, Unit)
+    return tuple(stmt for stmt in read_block(unit.body) if isinstance(stmt, Let))
 
 
 def of_part(part: str) -> tuple[Monoid, str]:

@@ -25,7 +25,7 @@ import threading
 import weakref
 from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # what a WeakValueDictionary forgets with
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, overload
 
 # Aliases whose *names* are the sorts of the rule language; their meaning for the type checker is on the right.
 Name = str  # a binder or a use of a name
@@ -39,6 +39,7 @@ Dtype = str  # f32 f16 bf16 i32 i64 b8
 Value = Any  # a Torch attribute: number, bool, text, none, or a tuple of these
 Expr = Any  # an index or scalar expression: int, float, bool or a node of ir.expr
 Int = int
+FieldNames = tuple[str, ...]
 Num = Any  # int or float
 
 
@@ -94,7 +95,7 @@ def _keys(values: tuple[Any, ...]) -> tuple[Any, ...]:
 _lock = threading.Lock()
 
 
-class _Entry(weakref.ref):  # type: ignore[type-arg]
+class _Entry(weakref.ref["Node"]):
     """A weak reference that knows its key in its table."""
 
     __slots__ = ("key",)
@@ -170,7 +171,8 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
         "    return node if claim(key, entry) is entry else enter(entry, table)\n"
     )
     exec(source, scope)  # our own field names only: no text of a rule or a program reaches this
-    return scope["__new__"]  # type: ignore[no-any-return]
+    create: Callable[..., Any] = scope["__new__"]
+    return create
 
 
 def _getter(names: tuple[str, ...]) -> Any:
@@ -276,6 +278,8 @@ _put_memo: Callable[[Any, Any], None] = Node.__dict__["_memo"].__set__
 _put_contents: Callable[[Any, int], None] = Node.__dict__["_contents"].__set__
 
 N = TypeVar("N", bound=Node)
+M = TypeVar("M", bound=Node)
+L = TypeVar("L", bound=Node)
 R = TypeVar("R")
 
 
@@ -347,12 +351,18 @@ def contains(value: Any, *kinds: type[Node]) -> bool:
     return isinstance(value, Node) and contents(value) & marks_of(*kinds) != 0
 
 
-def nodes(value: Any, *kinds: type[N]) -> Iterator[N]:
+@overload
+def nodes(value: Any, kind: type[N], other: type[M], /) -> Iterator[N | M]: ...
+@overload
+def nodes(value: Any, kind: type[N], other: type[M], third: type[L], /) -> Iterator[N | M | L]: ...
+@overload
+def nodes(value: Any, *kinds: type[N]) -> Iterator[N]: ...
+def nodes(value: Any, *kinds: type[Node]) -> Iterator[Node]:
     """Yield the nodes of the given classes below a node or a tuple of nodes, in text order (pre-order).
 
     A node that many others share is visited for each: `contains` asks whether there is one.
     """
-    found: list[N] = []
+    found: list[Node] = []
     _find((value,), marks_of(*kinds), found)
     return iter(found)
 
@@ -373,12 +383,12 @@ def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
 
     @functools.wraps(function)
     def remembered(node: Any) -> R:
-        memo = node._memo
+        memo: dict[object, R] | None = node._memo
         if memo is None:
             memo = {}
             _put_memo(node, memo)
         elif function in memo:
-            return memo[function]  # type: ignore[no-any-return]
+            return memo[function]
         result = memo[function] = function(node)
         return result
 

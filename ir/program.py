@@ -75,7 +75,7 @@ def disagreements(program: Sequence[Kernel]) -> Iterator[str]:
     first: dict[str, tuple[Any, Param]] = {}
     for kernel in program:
         for param in kernel.params:
-            memory = param.dtype, math.prod(param.shape)  # type: ignore[arg-type]
+            memory = param.dtype, math.prod(param.shape)
             known, seen = first.setdefault(param.name, (memory, param))
             if known != memory:
                 was, now = (f"{p.dtype}[{', '.join(map(str, p.shape))}]" for p in (seen, param))

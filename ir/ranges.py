@@ -126,7 +126,7 @@ def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
     if kind is Sum:
         parts = [atom if atom.__class__ is Var else simplify(atom, ranges) for atom, _ in e.terms]
         if parts == [atom for atom, _ in e.terms]:  # equal nodes are one
-            return e  # type: ignore[no-any-return]
+            return e
         return total((*parts, e.constant), (*[n for _, n in e.terms], 1))
     if kind is Binary:
         a, b = simplify(e.a, ranges), e.b if e.b.__class__ is int else simplify(e.b, ranges)
@@ -153,7 +153,7 @@ def _simplify_division(e: Any, ranges: Ranges) -> Expr:
             return simplify(Binary("//", inner.a, inner.b * n), ranges)
         if inner.b % n == 0:
             return simplify(binary("%", inner.a, n), ranges)
-    return e  # type: ignore[no-any-return]
+    return e
 
 
 def by_steps(e: Expr, ranges: Ranges) -> Expr:
@@ -204,7 +204,7 @@ def around_hint(size: Size, holds: Callable[[int], bool]) -> Size | None:
         if not (lower or higher):
             break
         low, high = low - step * lower, high + step * higher
-    return size if (low, high) == (least, most) else replace(size, low=low, high=high, hint=start)  # type: ignore[no-any-return]
+    return size if (low, high) == (least, most) else replace(size, low=low, high=high, hint=start)
 
 
 def part_that_decides(condition: Any) -> Size | None:
@@ -268,7 +268,7 @@ def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) ->
     way = whole.multiple if end == "high" else -whole.multiple
 
     def farther(n: int) -> Size:
-        return replace(part, **{end: getattr(part, end) + n * way})  # type: ignore[no-any-return]
+        return replace(part, **{end: getattr(part, end) + n * way})
 
     return farther(_most((getattr(whole, end) - getattr(part, end)) // way, lambda n: holds(farther(n))))
 

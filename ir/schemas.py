@@ -159,4 +159,5 @@ def fits(kind: str, value: Value) -> bool:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    return json.loads(TABLE.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return table

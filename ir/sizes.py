@@ -37,6 +37,7 @@ from .expr import (
 from .node import Expr, Node, contents, marks_of, nodes
 
 Binding = Mapping[str, int]  # {name of a size: its number}
+MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # a comparison of b and a
 AT_HINTS: Binding = MappingProxyType({})
 _SIZES = marks_of(Size)
 _PROVED, _OF_CHOICES, _HINTED = range(3)
@@ -197,7 +198,7 @@ def decided(op: str, a: Expr, b: Expr) -> bool:
     if not sided or not has_sizes((a, b)):
         raise Undecided(comparison)
     if a.__class__ is float:
-        a, b, op = b, a, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
+        a, b, op = b, a, MIRRORED.get(op, op)
     known = decide_sizes(op, a, b)
     if known is not None:
         return known
@@ -318,7 +319,7 @@ def compared(op: str, a: Expr, b: Expr) -> Any:
 def settled(op: str, a: Expr, b: Expr) -> bool:
     """Return a comparison that has the same result for all values of the sizes. Raises Undecided for any other."""
     if a.__class__ is float:
-        op, a, b = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op), b, a
+        op, a, b = MIRRORED.get(op, op), b, a
     known = decide_sizes(op, a, b) if only_sizes(a) and (b.__class__ is float or only_sizes(b)) else None
     if known is None:
         raise Undecided(compare(op, a, b))

@@ -30,11 +30,12 @@ class RecurrenceStep(NamedTuple):
 
 def steps(terms: Terms) -> tuple[RecurrenceStep, ...]:
     """Return how each term is computed from its predecessor, or nothing if one of them is not."""
-    found = tuple(_step(term, before) for before, term in itertools.pairwise(terms))
-    return () if None in found else found  # type: ignore[return-value]
+    found = [_step(term, before) for before, term in itertools.pairwise(terms)]
+    known = tuple(filter(None, found))
+    return known if len(known) == len(found) else ()
 
 
-def _step(term: Any, before: Term) -> RecurrenceStep | None:
+def _step(term: Term, before: Term) -> RecurrenceStep | None:
     term = _opened(term)
     if term.__class__ is not Elementwise:
         return None
@@ -50,17 +51,17 @@ def _step(term: Any, before: Term) -> RecurrenceStep | None:
     return None if factor is None else RecurrenceStep(factor, compose.const(0.0, kind))
 
 
-def _factor(term: Any, before: Term) -> Term | None:
+def _factor(term: Term, before: Term) -> Term | None:
     """Return the factor by which the preceding value is multiplied, or None."""
     term = _opened(term)
     while term.__class__ is Elementwise and term.fn == "multiply" and any(map(_is_one, term.args)):
         term = _opened(term.args[1] if _is_one(term.args[0]) else term.args[0])  # `alpha` of torch's sums
     if term.__class__ is Elementwise and term.fn == "multiply" and before in term.args:
-        return term.args[1] if term.args[0] is before else term.args[0]  # type: ignore[no-any-return]
+        return term.args[1] if term.args[0] is before else term.args[0]
     return None
 
 
-def _is_one(term: Any) -> bool:
+def _is_one(term: Term) -> bool:
     return term.__class__ is Const and term.value == 1
 
 
@@ -201,9 +202,9 @@ class _Stacking:
         return compose.cast(compose.index(e), *kinds)
 
 
-def _source(term: Any) -> Term:
+def _source(term: Term) -> Term:
     """Return the value that a term reads at other indices, or else the term itself."""
-    return term.x if term.__class__ is Remap else term  # type: ignore[no-any-return]
+    return term.x if term.__class__ is Remap else term
 
 
 def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr:
@@ -220,7 +221,7 @@ def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr:
     return operate("+", operate("*", digit, step), start)
 
 
-def _opened(term: Any) -> Term:
+def _opened(term: Term) -> Term:
     """Return a computed value that is read at other indices as a computation on operands that are read there."""
     while term.__class__ is Remap and term.x.__class__ in (Elementwise, Reduce, Case):
         inner: Any = term.x
@@ -236,5 +237,5 @@ def _opened(term: Any) -> Term:
         elif inner.__class__ is Reduce and {a for e in places.values() for a in index_axes(e)}.isdisjoint(inner.over):
             term = Reduce(inner.fn, inner.over, compose.remap(inner.x, places))
         else:
-            return term  # type: ignore[no-any-return]
-    return term  # type: ignore[no-any-return]
+            return term
+    return term

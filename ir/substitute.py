@@ -6,25 +6,29 @@ What a field means to substitution is its sort: `Expr` is rewritten, a `Name` is
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from .expr import Axis, Binary, Size, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
 from .loop import For
 from .node import Expr, Node, names_in, replace
 from .sizes import has_sizes, hints
 
-Mapping = dict[str, Expr]
+Images = dict[str, Expr]
+V = TypeVar("V")  # a node, an expression or a tuple of them
 
 
-def substitute(value: Any, mapping: Mapping) -> Any:
+def substitute(value: V, mapping: Images) -> V:
     """Return a value (an expression, a statement or a tuple) with free names replaced.
 
     A loop that binds a name shields it, unless the image is itself a name: then binder and uses are renamed together.
     """
-    if not mapping:
-        return value
+    return _substituted(value, mapping) if mapping else value
+
+
+def _substituted(value: Any, mapping: Images) -> Any:
     if value.__class__ is tuple:
-        out = tuple([substitute(item, mapping) for item in value])
+        out = tuple([_substituted(item, mapping) for item in value])
         return value if all(a is b for a, b in zip(out, value, strict=True)) else out
     kind = value.__class__
     if kind is Var:
@@ -38,7 +42,7 @@ def substitute(value: Any, mapping: Mapping) -> Any:
     return _substitute_fields(value, mapping)
 
 
-def substitute_expr(value: Expr, mapping: Mapping) -> Expr:
+def substitute_expr(value: Expr, mapping: Images) -> Expr:
     """Return an expression with free names replaced."""
     if value.__class__ is Var:
         return mapping.get(value.name, value)
@@ -52,7 +56,7 @@ _FIXED = frozenset(
 )  # sorts that hold no names of values
 
 
-def _substitute_fields(node: Any, mapping: Mapping) -> Any:
+def _substitute_fields(node: Any, mapping: Images) -> Any:
     cls = type(node)
     labels = getattr(cls, "labels", ())
     changed = False
@@ -65,7 +69,7 @@ def _substitute_fields(node: Any, mapping: Mapping) -> Any:
             new = over_axes(old, mapping)
         elif field.sort == "Name" and not field.many:
             image = mapping.get(old) if old.__class__ is str else None
-            new = image.name if image.__class__ is Var else old  # type: ignore[union-attr]
+            new = image.name if type(image) is Var else old
         elif cls is Axis and field.name == "name":
             new = old
         elif field.sort == "Name" and field.many:
@@ -73,13 +77,13 @@ def _substitute_fields(node: Any, mapping: Mapping) -> Any:
             new = tuple(image.name if image.__class__ is Var else name for name, image in zip(old, images, strict=True))
             new = old if new == old else new
         else:
-            new = substitute(old, mapping)
+            new = _substituted(old, mapping)
         changed = changed or new is not old
         out.append(new)
     return cls(*out) if changed else node
 
 
-def over_axes(over: tuple[Any, ...], mapping: Mapping) -> tuple[Any, ...]:
+def over_axes(over: tuple[Any, ...], mapping: Images) -> tuple[Any, ...]:
     """Return the axes that a Combine names after a substitution.
 
     An axis that became `q*V + v` gives (q, v), and an axis that became a number is dropped.
@@ -136,7 +140,7 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
     return change(value)
 
 
-def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
+def with_sizes(value: V, sizes: Mapping[str, Expr]) -> V:
     """Return a program at a binding of its sizes, which defines the meaning of a program with sizes."""
     made = dict[Node, Any]()  # a value that many read is bound once
 
@@ -157,10 +161,11 @@ def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
             return rebuild(node, bound)
         return replace(node, **{name: bound(getattr(node, name)) for name in type(node).inner})
 
-    return bound(value)
+    result: V = bound(value)
+    return result
 
 
-def with_hints(value: Any) -> Any:
+def with_hints(value: V) -> V:
     """Return a program with every size replaced by its hint, for which costs are predicted."""
     found = hints(value)
     return with_sizes(value, found) if found else value

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from .expr import COMPARISONS, Axis, Binary, Not
+from .expr import COMPARISONS, Axis, Binary, Not, Order
 from .functions import opmath, promote, result_dtype
 from .monoids import of_part
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised, remember
@@ -122,11 +122,11 @@ class TensorGraph(Node):
 
 def operands(term: Term) -> tuple[Term, ...]:
     """Return the terms a term reads directly, those inside index expressions included."""
+    if term.__class__ is Elementwise or term.__class__ is Fold:
+        return term.args
+    if term.__class__ is Reduce or term.__class__ is Mat:
+        return (term.x,)
     kind = term.__class__
-    if kind is Elementwise or kind is Fold:
-        return term.args  # type: ignore[no-any-return,attr-defined]
-    if kind is Reduce or kind is Mat:
-        return (term.x,)  # type: ignore[attr-defined]
     return _indexed(term) if kind is Remap or kind is Case or kind is Index else ()
 
 
@@ -158,7 +158,7 @@ def _flat(value: Any) -> tuple[Any, ...]:
     return (value,)
 
 
-def index_axes(e: Any) -> tuple[Axis, ...]:
+def index_axes(e: Any) -> Order:
     """Return the axes that an index expression varies with, in order of first occurrence."""
     if isinstance(e, Axis):
         return (e,)
@@ -168,7 +168,7 @@ def index_axes(e: Any) -> tuple[Axis, ...]:
 
 
 @memoised
-def _axes_in(e: Any) -> tuple[Axis, ...]:
+def _axes_in(e: Any) -> Order:
     return tuple(dict.fromkeys(a for f in type(e).fields for x in _flat(getattr(e, f.name)) for a in index_axes(x)))
 
 
@@ -187,9 +187,9 @@ def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
 
     @functools.wraps(function)
     def asked(term: Any) -> R:
-        memo = term._memo
+        memo: dict[object, R] | None = term._memo
         if memo is not None and function in memo:
-            return memo[function]  # type: ignore[no-any-return]
+            return memo[function]
         pending = [term]
         while pending:
             top = pending[-1]
@@ -198,17 +198,18 @@ def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
                 pending += unknown
             else:
                 remember(pending.pop(), function, function(top))
-        return term._memo[function]  # type: ignore[no-any-return]
+        result: R = term._memo[function]
+        return result
 
     return asked
 
 
 @from_below
-def axes(term: Any) -> tuple[Axis, ...]:
+def axes(term: Any) -> Order:
     """Return the axes a term varies with, in order of first occurrence."""
     kind = term.__class__
-    if kind is Input:
-        return term.axes  # type: ignore[no-any-return]
+    if term.__class__ is Input:
+        return term.axes
     if kind is Elementwise:
         return tuple(dict.fromkeys(a for x in term.args for a in axes(x)))
     if kind is Reduce:
@@ -233,8 +234,8 @@ def axes(term: Any) -> tuple[Axis, ...]:
 def dtype(term: Any) -> str:
     """Return the dtype of a term's elements."""
     kind = term.__class__
-    if kind is Input or kind is Const:
-        return term.dtype  # type: ignore[no-any-return]
+    if term.__class__ is Input or term.__class__ is Const:
+        return term.dtype
     if kind is Elementwise:
         return result_dtype(term.fn, *map(dtype, term.args))
     if kind is Fold:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .expr import Axis, Over
-from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, MonoidName, Name, Via
+from .node import AtomName, Buffer, Dtype, Expr, FieldNames, Fn, Int, MonoidName, Name, Via
 from .program import Block, Stmt
 
 AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -23,8 +23,8 @@ class Tile(Stmt):
     them keeps them.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("axes",)
-    sticky: ClassVar[tuple[str, ...]] = ("snake", "cluster")
+    positional: ClassVar[FieldNames] = ("axes",)
+    sticky: ClassVar[FieldNames] = ("snake", "cluster")
     axes: tuple[Axis, ...]
     body: Block
     snake: Int = 0
@@ -45,8 +45,8 @@ class Stage(Collective):
     for the whole copy.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("src",)
-    labels: ClassVar[tuple[str, ...]] = ("box",)
+    positional: ClassVar[FieldNames] = ("src",)
+    labels: ClassVar[FieldNames] = ("box",)
     dst: Name
     src: Buffer
     origin: tuple[Expr, ...]
@@ -73,8 +73,8 @@ class SharedTile(Stmt):
     is one slot, and nothing is copied.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("box",)
-    labels: ClassVar[tuple[str, ...]] = ("box",)
+    positional: ClassVar[FieldNames] = ("box",)
+    labels: ClassVar[FieldNames] = ("box",)
     depth: ClassVar[int] = 1
     swizzle: ClassVar[int] = 0
     via: ClassVar[str] = "STORE"
@@ -89,20 +89,20 @@ class SharedTile(Stmt):
 class Sync(Collective):
     """A barrier of the block."""
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
 
 
 class Wait(Collective):
     """All but the `keep` most recent copies of this thread have landed."""
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     keep: Int = 0
 
 
 class AlongAxes(Collective):
     """Base of reductions of one accumulator over all threads (and register values) along the axes `over`."""
 
-    positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
+    positional: ClassVar[FieldNames] = ("acc", "fn")
     acc: Name
     fn: Fn
     over: tuple[Over, ...]
@@ -132,7 +132,7 @@ class TuplesAlongAxes(Collective):
     `m <- maximum(m, x)` and then `s <- add(s, e)`, with e relative to the m that the thread has so far.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     accs: tuple[Name, ...]
     fn: MonoidName
     over: tuple[Over, ...]
@@ -154,7 +154,7 @@ class Mma(Collective):
     replicated axes of the reduction. Along all others the statement runs once for each value, as any other statement.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
+    positional: ClassVar[FieldNames] = ("acc", "a", "b")
     acc: Name
     a: Expr
     b: Expr
@@ -170,7 +170,7 @@ class WaitMma(Collective):
     from are read: some time between the two, all cells at any of it.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ()
+    positional: ClassVar[FieldNames] = ()
     keep: Int = 0
 
 

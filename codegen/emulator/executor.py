@@ -16,6 +16,7 @@ from ...ir.dtypes import FLOATS
 from ...ir.program import Kernel
 from ..arrays import (
     Array,
+    Arrays,
     PlacedProgram,
     as_numpy,
     as_tensor,
@@ -53,7 +54,7 @@ class EmulatorExecutor:
         self._arena = arena
         self.notes: tuple[str, ...] = ()
 
-    def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, program: Program, arrays: Arrays) -> dict[str, Array]:
         """Return the program's outputs by name, given its inputs and constants by name.
 
         Outputs are torch tensors where any array given is one, else numpy arrays. Raises LaunchError, BuildError and
@@ -62,7 +63,7 @@ class EmulatorExecutor:
         check_names(program, arrays)
         return self.prepare(program, arrays).run(arrays)
 
-    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> EmulatorSession:
+    def prepare(self, program: Program, constants: Arrays, beside: Any = None) -> EmulatorSession:
         """Return the program with its constants copied, to be run again and again.
 
         The last argument is a session whose copies are used again if the arrays are the same. Raises LaunchError,
@@ -86,7 +87,7 @@ class EmulatorSession(PlacedProgram):
         self,
         executor: EmulatorExecutor,
         program: Program,
-        constants: Mapping[str, Array],
+        constants: Arrays,
         beside: Any = None,
     ):
         self._executor = executor
@@ -100,7 +101,7 @@ class EmulatorSession(PlacedProgram):
         self._latest: dict[str, DeviceMemory] = {}
         self._births = births  # {launch: the temporaries that begin to live there}
 
-    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, arrays: Arrays) -> dict[str, Array]:
         """Return the outputs by name, given the inputs by name."""
         program, executor = self.program, self._executor
         check_names(program, arrays, program.inputs)
@@ -135,7 +136,7 @@ class EmulatorSession(PlacedProgram):
 def _slices(program: Program) -> dict[str, DeviceSlice]:
     """Return temporaries where the arena has them."""
     arena = program.arena
-    if arena is None or not arena.bytes:
+    if not arena.bytes:
         return {}
     whole = DeviceBuffer(Buffer("arena", "f32", (arena.bytes // 4,)))
     return {b.name: DeviceSlice(b, whole, arena.offsets[b.name]) for b in program.temporaries}
@@ -305,7 +306,7 @@ def _distinct(findings: Iterable[Violation]) -> tuple[Violation, ...]:
 
 
 def run_kernels(
-    kernels: Sequence[Kernel], inputs: Mapping[str, Array], order: int = 0, blocks: Iterable[int] | None = None
+    kernels: Sequence[Kernel], inputs: Arrays, order: int = 0, blocks: Iterable[int] | None = None
 ) -> dict[str, np.ndarray]:
     """Return all buffers after kernels of Kernel IR that run in order, every access checked. Floats become f64.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ir import tile
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Call, Var, add, binary, floordiv, free_names, modulo, multiply
+from ...ir.expr import Call, NameSet, Var, add, binary, floordiv, free_names, modulo, multiply
 from ...ir.facts.layout import (
     VECTOR_BYTES,
     adjacent_rows,
@@ -309,7 +309,7 @@ def lower_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
 NONE: frozenset[int] = frozenset()
 
 
-def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], done: frozenset[int] = NONE) -> Block:
+def lower_block(low: Lowering, block: Block, path: Path, bound: NameSet, done: frozenset[int] = NONE) -> Block:
     """Lower a block: its accumulators, then its statements (but for the positions in `done`).
 
     Its values end with it.
@@ -381,7 +381,7 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
     return (*level.before, loop)
 
 
-def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: frozenset[str]) -> Block:
+def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: NameSet) -> Block:
     """Lower a loop whose variable is an immediate.
 
     Along a VEC loop neighbours are loaded at once, ahead of its steps.
@@ -403,7 +403,7 @@ def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: fr
 
 
 def load_ahead(
-    low: Lowering, var: str, trips: int, body: Block, path: Path, bound: frozenset[str]
+    low: Lowering, var: str, trips: int, body: Block, path: Path, bound: NameSet
 ) -> tuple[Block, frozenset[int]]:
     """Return the loads of a VEC loop that are one vector along it, and their positions in its body."""
     own = {name for stmt in body for name in (defines(stmt), *accumulators_of(stmt))}

@@ -52,7 +52,7 @@ def renamed(names: Iterable[str], taken: set[str]) -> dict[str, Expr]:
     images: dict[str, Expr] = {}
     for name in names:
         images[name] = Var(unused(name, taken))
-        taken.add(images[name].name)  # type: ignore[union-attr]
+        taken.add(images[name].name)
     return images
 
 
@@ -76,7 +76,7 @@ def rename_binders(kernel: Kernel, tile: Tile) -> Tile:
     owned = {*params(kernel), *stages(kernel), *RESERVED}
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
     images = renamed((name for name in dict.fromkeys(binders) if name in owned), owned.union(binders))
-    axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)  # type: ignore[union-attr]
+    axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)
     return replace(tile, axes=axes, body=substitute_variables(tile.body, images)) if images else tile
 
 
@@ -360,7 +360,7 @@ def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[
     stride: Expr = 1
     for number, (name, extent) in enumerate(reversed(axes)):
         e: Expr = floordiv(Var(index), stride)
-        same = bool(whole) and is_int(stride) and stride % whole == 0  # type: ignore[operator]
+        same = bool(whole) and is_int(stride) and stride % whole == 0
         out.append(Define(name, "i32", modulo(e, extent) if number < len(axes) - 1 else e, uniform=int(same)))
         stride = multiply(stride, extent)
     return out[::-1]

@@ -263,7 +263,7 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
             val = substitute(definition.val, names)
             held = steps.named(definition.dst, in_registers(low, val), axes_of(low, val, at.bound))
             names[definition.dst] = Var(held.name)
-        return {part: held_in(low, names[part].name) for part in known.parts}  # type: ignore[union-attr]
+        return {part: held_in(low, names[part].name) for part in known.parts}
 
     whole = {acc: held_in(low, acc) for acc in stmt.accs}
     gone = [axis for axis in low.replicated if axis in over and any(axis in held.axes for held in whole.values())]

@@ -261,7 +261,7 @@ def _copying(loop: Stmt, times: int | None, when: Expr) -> int | None:
     if not isinstance(loop, For) or not isinstance(when, Binary) or when.op != "<" or loop.step != 1 or times is None:
         return None
     left = subtract(when.b, add(subtract(when.a, Var(loop.var)), loop.start))
-    return min(max(int(left), 0), times) if is_int(left) else None  # type: ignore[call-overload]
+    return min(max(int(left), 0), times) if is_int(left) else None
 
 
 # ---- copies by TMA: tensor maps, mbarriers, and the phase that a Wait waits for
@@ -322,7 +322,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     boxes = low.boxes
     if boxes is None or (at.path, at.position) not in boxes.runs:  # the first of its group copies it
         return ()
-    group: tuple[Stage, ...] = at.block[at.position : at.position + boxes.group]  # type: ignore[assignment]
+    group = [stmt for stmt in at.block[at.position : at.position + boxes.group] if isinstance(stmt, Stage)]
     barrier = _barrier(boxes, Var(boxes.issued))
     issue: Block = tuple(box for stage in group for box in copies(low, stage, barrier))
     issue = (Expect(barrier, sum(shared_tile_bytes(low.kernel, stage) for stage in group)), *issue)

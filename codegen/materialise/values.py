@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...ir.expr import Binary, Call, Var, both, free_names
+from ...ir.expr import Binary, Call, NameSet, Var, both, free_names
 from ...ir.facts.structure import (
     accumulator_scopes,
     accumulators_of,
@@ -171,7 +171,7 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
 # ---- accumulators: scope, replicated axes, and whether they need an initial value
 
 
-def replicated_axes(low: Lowering, accumulator: Accumulator, bound: frozenset[str]) -> tuple[str, ...]:
+def replicated_axes(low: Lowering, accumulator: Accumulator, bound: NameSet) -> tuple[str, ...]:
     """Return the axes over which an accumulator is replicated.
 
     Of the axes that a Combine reduces only VEC ones remain, as independent chains.
@@ -216,7 +216,7 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
                 one.reads.update(other for part, other in zip(known.parts, stmt.accs, strict=True) if part in beside)
                 one.beside.update(stmt.accs)
                 one.merged |= free_names(stmt.over)
-    varying: dict[frozenset[str], dict[str, set[str]]] = {}
+    varying: dict[NameSet, dict[str, set[str]]] = {}
     for accumulator in found.values():
         beside = frozenset(accumulator.beside)
         if beside not in varying:
@@ -232,8 +232,8 @@ def _own(accumulator: Accumulator, read: set[str]) -> set[str]:
 
 
 def _walk(
-    low: Lowering, block: Block, path: Path = (), guards: frozenset[str] = frozenset()
-) -> Iterator[tuple[Path, frozenset[str], Stmt]]:
+    low: Lowering, block: Block, path: Path = (), guards: NameSet = frozenset()
+) -> Iterator[tuple[Path, NameSet, Stmt]]:
     """Yield every statement with the path of its block and the names in the guards above it."""
     for position, stmt in enumerate(block):
         yield path, guards, stmt
@@ -241,9 +241,7 @@ def _walk(
         yield from _walk(low, getattr(stmt, "body", ()), (*path, position), inner)
 
 
-def _varying(
-    values: Mapping[str, set[str]], found: Mapping[str, Accumulator], beside: frozenset[str]
-) -> dict[str, set[str]]:
+def _varying(values: Mapping[str, set[str]], found: Mapping[str, Accumulator], beside: NameSet) -> dict[str, set[str]]:
     """Return the names that each name varies with, as the least fixpoint: accumulators may read each other in cycles.
 
     A combined value is the same everywhere along the axes of its Combine. beside: the accumulators of one tuple.

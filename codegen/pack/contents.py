@@ -70,7 +70,7 @@ class PackedCase:
             _buffers(plan["constants"]),
             _buffers(plan["temporaries"]),
             tuple(tuple(buffers) for _, buffers in plan["launches"]),
-            Arena(plan["arena_bytes"], plan["offsets"]) if plan["offsets"] else None,
+            Arena(plan["arena_bytes"], plan["offsets"]),
         )
 
     @property

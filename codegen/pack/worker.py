@@ -287,12 +287,12 @@ class BoundProgram:
 
         self.driver, self.stream, self.tensors = driver, stream, dict(given)
         arena = program.arena
-        sizes = {b.name: b.nbytes for b in (*program.outputs, *(() if arena else program.temporaries))}
-        sizes |= {"": arena.bytes} if arena else {}
+        sizes = {b.name: b.nbytes for b in (*program.outputs, *(() if arena.offsets else program.temporaries))}
+        sizes[""] = arena.bytes
         self._written = {name: torch.empty(n, dtype=torch.uint8, device=memory) for name, n in sizes.items()}
         self.tensors |= self._written
         places = {name: int(tensor.data_ptr()) for name, tensor in self.tensors.items()}
-        places |= {name: places[""] + offset for name, offset in arena.offsets.items()} if arena else {}
+        places |= {name: places[""] + offset for name, offset in arena.offsets.items()}
         loaded = {kernel.name: load(kernel) for kernel in program.distinct_kernels()}
         self.kernels = [loaded[kernel.name] for kernel in program.kernels]
         self._values = [arguments(step.kernel, [places[name] for name in step.buffers]) for step in program.launches()]

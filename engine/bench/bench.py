@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ...codegen.arrays import is_written
 from ...codegen.build import (
@@ -43,6 +44,7 @@ from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ...version import __version__
 from ..api import Compiled, has_gpu
+from ..capture.fx_rewrites import Function
 from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
@@ -56,7 +58,8 @@ from .cases import BenchCase, BenchSubject, Say, Suite, import_everything, subje
 from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord, Totals, geomean
 
 R = TypeVar("R")
-Eager = tuple[Callable[..., Any], Sequence[Any]]  # a function, and the tensors that it takes
+T = TypeVar("T")
+Eager = tuple[Function, Sequence[Tensor]]  # a function, and the tensors that it takes
 
 # ---- predicted
 
@@ -106,7 +109,7 @@ class CompiledCase:
     record: CaseRecord
     subject: BenchSubject | None = None
 
-    def tensors(self, device: str = "cpu") -> dict[str, Any]:
+    def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
         """Return {name: tensor} of the inputs and everything else that the program reads, on a device of torch."""
         captured = self.compilation.captured
         drawn = dict(zip(captured.inputs, self.subject.inputs().values())) if self.subject else {}
@@ -119,7 +122,7 @@ class CompiledCase:
         taken = [tensors[name] for name in (captured.inputs if self.subject else captured.tensors)]
         device = taken[0].device if taken else torch.device("cpu")
 
-        def function(*given: Any) -> Any:
+        def function(*given: Tensor) -> object:
             with device:  # of the tensors that the program creates, such as masks
                 return program(*given)
 
@@ -248,10 +251,10 @@ def each_assembled(kernels: Mapping[str, CudaKernel], arch: str) -> Iterator[tup
     return zip(kernels, each_tried(lambda kernel: assembled(kernel, arch), kernels.values()))
 
 
-def each_tried(work: Callable[[Any], R], given: Iterable[Any]) -> Iterator[R | DplcError]:
+def each_tried(work: Callable[[T], R], given: Iterable[T]) -> Iterator[R | DplcError]:
     """Yield the results of a function, two computed at a time. An error is a result as well."""
 
-    def tried(value: Any) -> R | DplcError:
+    def tried(value: T) -> R | DplcError:
         try:
             return work(value)
         except DplcError as error:
@@ -321,7 +324,7 @@ def run_case(compiled: CompiledCase) -> None:
     run.seconds = time.perf_counter() - start
 
 
-def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Any], partly: bool = False) -> Judgement:
+def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Tensor], partly: bool = False) -> Judgement:
     """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
     captured = compiled.compilation.captured
     references, eager = run_reference(captured, tensors), run_eager(captured, tensors)
@@ -380,7 +383,7 @@ class CudaClock:
         size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._other = torch.empty(max(2 * size, 1 << 26), dtype=torch.int8, device="cuda")
 
-    def seconds(self, run: Callable[[], Any]) -> float:
+    def seconds(self, run: Callable[[], object]) -> float:
         self._other.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -389,7 +392,7 @@ class CudaClock:
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e-3
 
-    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+    def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
         """Record the run once. Return a function that replays it, or None if it cannot be recorded."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -403,10 +406,11 @@ class CudaClock:
         except RuntimeError:
             torch.cuda.synchronize()
             return None
-        return recorded.replay  # type: ignore[no-any-return]
+        replay: Callable[[], object] = recorded.replay
+        return replay
 
 
-def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRecord:
+def timing(run: Callable[[], object], clock: CudaClock, times: int = 1) -> TimingRecord:
     """Return the median and the quartiles of RUNS runs, after WARM_UP runs. times: what they are multiplied by."""
     replay = clock.graph(run)
     microseconds = [clock.seconds(replay or run) * 1e6 * times for _ in range(WARM_UP + RUNS)]
@@ -428,7 +432,7 @@ def nothing_measured() -> MeasuredRecord:
 
 
 def measured_run(
-    run: Callable[[], list[Any]], judged: Callable[[list[Any]], Judgement], eager: Callable[[], Eager],
+    run: Callable[[], list[Tensor]], judged: Callable[[list[Tensor]], Judgement], eager: Callable[[], Eager],
     clock: CudaClock, wrong: str = "the result is wrong: not timed",
 ) -> MeasuredRecord:  # fmt: skip
     """Time a run if its result is right, and then the program in eager mode and by torch.compile.
@@ -456,7 +460,7 @@ def measured_run(
     return record
 
 
-def compiled_by_torch(function: Callable[..., Any], inputs: Sequence[Any], clock: CudaClock) -> TimingRecord | None:
+def compiled_by_torch(function: Function, inputs: Sequence[Tensor], clock: CudaClock) -> TimingRecord | None:
     """Return the time of torch.compile, None if it does not work here (it needs Triton and a C compiler)."""
     torch._dynamo.reset()
     optimised = torch.compile(function, dynamic=False)

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import torch
@@ -24,7 +24,8 @@ import torch
 from ...codegen.pack.contents import function_of
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean, raise_all
 from ..capture.capture import SCOPE, capture, parse
-from ..capture.signature import Capture
+from ..capture.fx_rewrites import Function
+from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule import read_rules
 from ..rewrite.trace import EACH, Trace
@@ -159,7 +160,7 @@ class BenchSubject:
 
     case: BenchCase
     expression: str
-    function: Callable[..., Any]
+    function: Function
     shapes: dict[str, tuple[int, ...]]
     spreads: Mapping[str, float]
 
@@ -178,7 +179,7 @@ class BenchSubject:
             captured = captured or self.capture()
         return with_rules(compiler, self.case.rules).compile(captured, watch)
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Tensors:
         """Return {input: values}, the same in every run."""
         made = {}
         for name, shape in self.shapes.items():
@@ -188,7 +189,7 @@ class BenchSubject:
         return made
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> torch.dtype:
         return getattr(torch, self.case.dtype)
 
 

@@ -18,9 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -45,26 +48,28 @@ from .fx_rewrites import Function, tensors
 from .places import SourcePlaces, span_in
 from .signature import Capture, Fixed, Pairs, TraceInput, check_kind, parts_of, tensors_of, unset
 
+Weight: TypeAlias = Module | Tensor  # what a label names: a module or a parameter
+
 # ---- Find the modules that a function uses: itself, its closure, globals, defaults, and their members.
 
 
-def modules_of(function: Any) -> dict[str, Any]:
+def modules_of(function: Function) -> dict[str, Weight]:
     """Return {label: module} for the modules that a function or module uses, without those inside of another one.
 
     A module is labelled by the variable that holds it; the module that is captured itself has the label "". A module
     that is not found is not lost: its weights are constants of the trace.
     """
-    if isinstance(function, torch.nn.Module):
+    if isinstance(function, Module):
         return {"": function}
     return outermost(_reachable(function, "", set()))
 
 
-def outermost(found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def outermost(found: Iterable[tuple[str, Weight]]) -> dict[str, Weight]:
     """Return {label: module or parameter}, each by its first label or else its class, without those inside another."""
     found = list(found)
-    modules = [value for _, value in found if isinstance(value, torch.nn.Module)]
+    modules = [value for _, value in found if isinstance(value, Module)]
     past = {id(part) for module in modules for part in (*module.modules(), *module.parameters()) if part is not module}
-    labelled: dict[str, Any] = {}
+    labelled: dict[str, Weight] = {}
     for label, value in found:
         if id(value) not in past:
             past.add(id(value))
@@ -72,7 +77,7 @@ def outermost(found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return labelled
 
 
-def plain_parts(tensor: Any) -> tuple[Any, ...]:
+def plain_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors in a wrapper subclass, in the order in which torch.export lists them; a plain tensor alone."""
     if not is_traceable_wrapper_subclass(tensor):
         return (tensor,)
@@ -80,18 +85,18 @@ def plain_parts(tensor: Any) -> tuple[Any, ...]:
     return tuple(part for name in names for part in plain_parts(getattr(tensor, name)))
 
 
-def _reachable(value: Any, label: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _reachable(value: object, label: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
     """Yield the modules that a value holds, each once, with the name of the variable that holds it."""
     if id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, torch.nn.Module):
+    if isinstance(value, Module):
         yield label, value
     for name, member in _members(value):
         yield from _reachable(member, name if isinstance(name, str) else label, seen)
 
 
-def _members(value: Any) -> Iterable[tuple[Any, Any]]:
+def _members(value: object) -> Iterable[tuple[object, object]]:
     """Return what a value holds, with its name or something else: the function, arguments or items, or variables."""
     match value:
         case FunctionType():
@@ -107,7 +112,7 @@ def _members(value: Any) -> Iterable[tuple[Any, Any]]:
     return ()
 
 
-def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def _variables(function: FunctionType) -> Iterator[tuple[str, object]]:
     """Yield the variables that a function reads: closure, defaults, globals. Only names that its code mentions."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not assigned yet
@@ -116,7 +121,7 @@ def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
         yield parameter.name, parameter.default
     for name in _global_names(function.__code__):
         found = function.__globals__.get(name)  # torch's own functions hold no modules of the user
-        if isinstance(found, torch.nn.Module) or not str(getattr(found, "__module__", "")).startswith("torch."):
+        if isinstance(found, Module) or not str(getattr(found, "__module__", "")).startswith("torch."):
             yield name, found
 
 
@@ -130,7 +135,7 @@ def _global_names(code: CodeType) -> Iterator[str]:
 @export_lock()
 @collections_paused()
 def capture(
-    function: Function, example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None,
+    function: Function, example_args: object, kwargs: Mapping[str, object] | None = None, dynamic: object = None,
     aliases: bool = False,
 ) -> Capture:  # fmt: skip
     """Return the program of `function(*example_args, **kwargs)`, for arguments of these shapes and dtypes.
@@ -147,7 +152,7 @@ def capture(
     given: list[TraceInput] = []
     for leaf, name in zip(leaves, _argument_names(function, args, kwargs), strict=True):
         what = f"argument `{name}`"
-        if isinstance(leaf, torch.Tensor):
+        if isinstance(leaf, Tensor):
             check_kind(what, leaf)
             given.append(TraceInput(name, leaf.detach()))  # a capture holds values, not how they came about
         elif type(leaf).__module__ == "numpy":
@@ -156,9 +161,9 @@ def capture(
             what = f"{what} is a {type(leaf).__name__}, which holds tensors"
             raise DplcError(what, hint="tensors come alone or in tuples, lists and dicts")
 
-    def call(*tensors: Any) -> Any:
+    def call(*tensors: Tensor) -> object:
         order = iter(tensors)
-        filled = [next(order) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        filled = [next(order) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         inner_args, inner_kwargs = pytree.tree_unflatten(filled, spec)
         return function(*inner_args, **inner_kwargs)
 
@@ -167,7 +172,7 @@ def capture(
     check_dtypes(made)
     inputs = iter(made.inputs)
     arguments = tuple(
-        (Pairs(next(inputs)) if leaf.is_complex() else next(inputs)) if isinstance(leaf, torch.Tensor) else Fixed(leaf)
+        (Pairs(next(inputs)) if leaf.is_complex() else next(inputs)) if isinstance(leaf, Tensor) else Fixed(leaf)
         for leaf in leaves
     )
     return replace(made, signature=replace(made.signature, arguments=(spec, arguments)))
@@ -192,9 +197,9 @@ def check_dtypes(captured: Capture) -> None:
         raise DplcError(f"{what} {dtype}, which is not supported", span, hint, notes)
 
 
-def _argument_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+def _argument_names(function: Function, args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
     """Return a name per leaf: the parameter's, with the path to the leaf inside of it (`batch_ids`, `xs_0`)."""
-    called = function.forward if isinstance(function, torch.nn.Module) else function
+    called = function.forward if isinstance(function, Module) else function
     try:
         given = inspect.signature(called).bind_partial(*args).arguments
     except (TypeError, ValueError):
@@ -235,7 +240,7 @@ def check_types(graph: TorchGraph, name: str) -> None:
         values[op.dst] = made
 
 
-def _empty(kind: TensorType | Param) -> Any:
+def _empty(kind: TensorType | Param) -> Tensor:
     """Return a tensor of a type, without memory. Raises DplcError for one that is larger than any memory."""
     try:
         return unset(kind, "meta")
@@ -251,7 +256,7 @@ def _empty(kind: TensorType | Param) -> Any:
 # on nothing: it is a constant whatever its operands are, and its consumers fold too (the sum of nothing).
 
 
-def bits(tensor: torch.Tensor) -> Any:
+def bits(tensor: Tensor) -> Any:
     """Return the bytes of a tensor's elements in their order, as numpy holds them.
 
     PyTorch calls a tensor of one element contiguous whatever its stride is (`x[::2]` of two elements), and then does
@@ -288,13 +293,14 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
                     result = applied(statement, known)
                 except Exception as error:
                     raise DplcError(f"the constant `{statement.dst}` cannot be computed: {error}") from None
-                known[statement.dst] = result.cpu() if isinstance(result, torch.Tensor) else result
+                known[statement.dst] = result.cpu() if isinstance(result, Tensor) else result
             else:
                 rest.append(statement)
     outs = {out.name for out in graph.outs}
     read = outs.union(*(free_names(statement.args) for statement in rest))
-    first, same = dict[Any, str](), dict[str, Any]()  # constants of equal bits: layers compute views of the same values
-    made, opened = dict[Param, Any](), list[TorchOp]()
+    first: dict[tuple[torch.dtype, torch.Size, bytes], str] = {}
+    same: dict[str, Var] = {}  # constants of equal bits: layers compute views of the same values
+    made, opened = dict[Param, Tensor](), list[TorchOp]()
     for name, value in known.items():
         if name not in read:
             continue
@@ -325,7 +331,7 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     return folded
 
 
-def _without_elements(kind: Any) -> bool:
+def _without_elements(kind: TensorType | Param) -> bool:
     """Return whether an input or a result has no elements at a fixed shape.
 
     Rules handle one of every size: a tensor of numbers has one shape.
@@ -425,7 +431,7 @@ def parse(text: str) -> ParsedText:
 MOST_COMPUTED = 1 << 27  # floating-point operations: a CPU needs milliseconds for them, in any dtype
 
 
-class SkipLargeProducts(TorchDispatchMode):  # type: ignore[misc]  # torch says no types for it
+class SkipLargeProducts(TorchDispatchMode):
     """Mode in which matmuls, convolutions and attention of more than MOST_COMPUTED operations return zeros.
 
     PyTorch's own table of operations says what counts. A branch of a text on such values (`if (x @ w).sum() > 0`) could
@@ -433,15 +439,15 @@ class SkipLargeProducts(TorchDispatchMode):  # type: ignore[misc]  # torch says 
     """
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         given = dict(kwargs or {})
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
-            shapes, named = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), (args, given))
+            shapes, named = pytree.tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, given))
             result = func(*shapes, **named)
             if count(*args, **given, out_val=result) > MOST_COMPUTED:
-                return pytree.tree_map_only(torch.Tensor, partial(torch.zeros_like, device="cpu"), result)
+                return pytree.tree_map_only(Tensor, partial(torch.zeros_like, device="cpu"), result)
         return func(*args, **given)
 
 
@@ -484,13 +490,14 @@ def _traced(evaluation: Evaluation, results: int) -> Capture:
     scope = evaluation.scope
     variables = {id(value): name for name, value in reversed(scope.items()) if not name.startswith("__")}
     weights = outermost((variables.get(id(weight), ""), weight) for weight, _ in evaluation.calls.values())
-    modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
+    modules = {label: weight for label, weight in weights.items() if isinstance(weight, Module)}
     loose = {label: weight for label, weight in weights.items() if label not in modules}
     letters = (letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in scope)
     inputs = []
     for _, version, made in evaluation.made:
         name = variables.get(id(made.held)) or next(letters, "x")  # the variable that holds it, else a letter
-        inputs.append(made._replace(name=name, held=made.held if made.held._version == version else None))
+        unchanged = getattr(made.held, "_version", None) == version
+        inputs.append(made._replace(name=name, held=made.held if unchanged else None))
     inputs += [TraceInput(label, weight.detach(), kind="parameter") for label, weight in loose.items()]
     again = partial(evaluation.again, tuple(loose.values()))
     captured = export(again, inputs, modules, evaluation.places, of_text=True)
@@ -505,8 +512,8 @@ def _traced(evaluation: Evaluation, results: int) -> Capture:
 COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
 # Random and in place: a factory too, whose value is written to an existing tensor.
 FILLERS = frozenset((
-    torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
-    torch.Tensor.log_normal_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
+    Tensor.bernoulli_, Tensor.cauchy_, Tensor.exponential_, Tensor.geometric_,
+    Tensor.log_normal_, Tensor.normal_, Tensor.random_, Tensor.uniform_,
 ))  # fmt: skip
 FACTORIES = COUNTED | FILLERS | {
     torch.bernoulli, torch.empty, torch.empty_strided, torch.logspace, torch.multinomial, torch.normal, torch.poisson,
@@ -518,13 +525,13 @@ FACTORIES = COUNTED | FILLERS | {
 def _initialises(frame: FrameType | None) -> bool:
     """Return whether a module is being created: the result of a factory is a weight then."""
     while frame is not None:
-        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
+        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), Module):
             return True
         frame = frame.f_back
     return False
 
 
-class Evaluation(TorchFunctionMode):  # type: ignore[misc]
+class Evaluation(TorchFunctionMode):
     """Both evaluations of a text, and what the second keeps of the first.
 
     As a mode it records the tensors of factories in the first, and gives the inputs of the graph instead of them in the
@@ -539,14 +546,14 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
         self.program, self.places = program, SourcePlaces(program.source)
         self.made: list[tuple[Function, int, TraceInput]] = []
         self.scope: dict[str, Any] = {}
-        self.calls: dict[tuple[int, int], tuple[Any, int]] = {}
+        self.calls: dict[tuple[int, int], tuple[Weight, int]] = {}
         self._sizes = sizes
         self._dims: dict[str, tuple[Dim, Extent]] = {}
         self._statements: dict[int, tuple[dict[str, Any], int]] = {}  # {index: what it bound, calls after it}
         self._evaluated: set[int] = set()  # modules that were put in evaluation mode
-        self._left: Iterator[Any] | None = None  # factories with their inputs, when traced
+        self._left: Iterator[tuple[Function, Tensor]] | None = None  # factories with their inputs, when traced
 
-    def first(self, last: contextlib.AbstractContextManager[Any]) -> Any:
+    def first(self, last: contextlib.AbstractContextManager[object]) -> object:
         """Evaluate for real, the last expression within `last`. Returns its value."""
         hooks = torch.nn.modules.module
         try:
@@ -566,7 +573,7 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
             explained.notes = (*explained.notes, *lengths)
             raise explained from None
 
-    def again(self, loose: tuple[Any, ...], *inputs: Any) -> Any:
+    def again(self, loose: tuple[Tensor, ...], *inputs: Tensor) -> object:
         """Evaluate with the inputs of the graph instead of the tensors of factories and of the loose parameters."""
         count = len(self.made)
         self._left = zip((factory for factory, *_ in self.made), inputs[:count], strict=True)
@@ -578,7 +585,9 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
         finally:
             self.scope.clear()
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Function, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if self._depth:
             return function(*args, **kwargs)
@@ -591,13 +600,19 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
             changed += [tensor for tensor, _ in before[:1]]
         if any(map(self._is_weight, changed)):
             self._changed_weight = True
-        elif function in FACTORIES and isinstance(result, torch.Tensor) and not _initialises(frame):
+        elif function in FACTORIES and isinstance(result, Tensor) and not _initialises(frame):
             span, sizes = self.places.here(frame), sizes_of_factory((*args, *kwargs.values()), result.shape)
             made = TraceInput("", result.detach().clone(), sizes, span=span, held=result)
             self.made.append((function, result._version, made))
         return result
 
-    def _input(self, left: Iterator[Any], function: Any, args: Any, kwargs: Any) -> Any:
+    def _input(
+        self,
+        left: Iterator[tuple[Function, Tensor]],
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
         """Return the next input of the graph for the result of a factory."""
         if function not in FACTORIES:
             return function(*args, **kwargs)
@@ -608,7 +623,7 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
             return function(*args, **kwargs)
         return args[0].copy_(tensor) if function in FILLERS else tensor
 
-    def _run(self, last: contextlib.AbstractContextManager[Any]) -> Any:
+    def _run(self, last: contextlib.AbstractContextManager[object]) -> object:
         self._count = self._depth = 0  # how many calls began; how many forwards run
         self.scope.clear()
         self.scope.update(SCOPE, **{HOOK: self.call, DIM: self.dim})
@@ -640,18 +655,18 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
             value, self._count = self.calls[key]
             return self._replaced.get(id(value), value)
         owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "forward" else function
-        forward, mark = isinstance(owner, torch.nn.Module), len(self.made)
+        forward, mark = isinstance(owner, Module), len(self.made)
         self._depth += forward
         try:
             result = function(*args, **kwargs)
         finally:
             self._depth -= forward
-        if not forward and isinstance(result, (torch.nn.Module, torch.nn.Parameter)):
+        if not forward and isinstance(result, (Module, torch.nn.Parameter)):
             if self._left is not None:
                 raise DplcError(f"{type(result).__name__} is only made when the text is traced, not when it runs")
             self.calls[key] = result, self._count
             del self.made[mark:]
-            if isinstance(result, torch.nn.Module) and id(result) not in self._evaluated:
+            if isinstance(result, Module) and id(result) not in self._evaluated:
                 self._evaluated.update(map(id, result.modules()))
                 result.eval()
         return result
@@ -670,16 +685,16 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
             raise UsageError(f"`{name}` is {int(extent)}, which is not in {dim.range}")
         return extent
 
-    def _is_weight(self, tensor: Any) -> bool:
+    def _is_weight(self, tensor: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter or buffer that the text made."""
         memory = tensor.untyped_storage()._cdata
         for made, _ in self.calls.values():
-            weights = (*made.parameters(), *made.buffers()) if isinstance(made, torch.nn.Module) else (made,)
+            weights = (*made.parameters(), *made.buffers()) if isinstance(made, Module) else (made,)
             if any(weight.untyped_storage()._cdata == memory for weight in weights):
                 return True
         return False
 
-    def _registered(self, module: Any, name: str, value: Any) -> None:
+    def _registered(self, module: Module, name: str, value: object) -> None:
         """Notice that an existing module gets another parameter, buffer or child."""
         if id(module) in self._evaluated:
             self._changed_weight = True

@@ -6,24 +6,26 @@ A rule would repeat the same formula. The decompositions use ops that have rules
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache, partial, reduce
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from torch import SymInt, Tensor
 from torch._C import DispatchKey
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._export import utils as export_utils
+from torch._ops import OpOverload
 from torch._prims_common import is_non_overlapping_and_dense_or_false, suggest_memory_format
 from torch._subclasses.fake_impls import op_implementations_dict
-from torch.export import exported_program
+from torch.export import ExportedProgram, exported_program
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -31,6 +33,7 @@ from ...ir.diagnostic import DplcError
 from .fx_rewrites import Function, write_elements
 
 Ints = Sequence[int]
+Kernels = Mapping[DispatchKey, Function]
 aten = torch.ops.aten
 
 # ---- Trace these ops whole: PyTorch looks at values while it decomposes them.
@@ -49,7 +52,7 @@ def by_types() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def replaced(ops: Mapping[Any, Mapping[Any, Function]]) -> Iterator[None]:
+def replaced(ops: Mapping[OpOverload, Kernels]) -> Iterator[None]:
     """Return a context in which ops have these kernels, by dispatch key. One thread may enter it at a time."""
     with ExitStack() as stack:
         for op, kernels in ops.items():
@@ -59,7 +62,7 @@ def replaced(ops: Mapping[Any, Mapping[Any, Function]]) -> Iterator[None]:
         yield
 
 
-def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+def _cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
     result = _square("cov", x, x.dtype if aweights is None else torch.promote_types(x.dtype, aweights.dtype))
     observations = x.shape[-1] if x.dim() else 1
@@ -78,15 +81,26 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
 
 def _ctc_loss(
-    x: Any, labels: Any, ends: Any, counts: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
-) -> Any:
+    x: Tensor,
+    labels: Tensor,
+    ends: Tensor,
+    counts: Tensor,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Tensor:
     """Return a number for each sequence of x [steps, sequences, classes] or [steps, classes], or one for all."""
     return x.new_empty((x.shape[1],) if reduction == 0 and x.dim() == 3 else ())
 
 
 def _max_pool1d(
-    x: Any, kernel_size: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
-) -> Any:
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
+) -> Tensor:
     """Return an empty tensor for the maximum of windows of x [.., channels, length].
 
     Torch's own kernel supports one length alone.
@@ -97,11 +111,11 @@ def _max_pool1d(
     return x.new_empty(shape)
 
 
-def _corrcoef(x: Any) -> Any:
+def _corrcoef(x: Tensor) -> Tensor:
     return _square("corrcoef", x, x.dtype)
 
 
-def _square(name: str, x: Any, dtype: Any) -> Any:
+def _square(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
     if x.dim() > 2:
         raise RuntimeError(
@@ -115,8 +129,8 @@ def _square(name: str, x: Any, dtype: Any) -> Any:
 
 
 def _gaussian_nll_loss(
-    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Any:
+    x: Tensor, target: Tensor, var: float | Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
     """Return the loss of a normal distribution, by its formula. Raises ValueError for shapes that torch refuses."""
     if not isinstance(var, torch.Tensor):
         if var < 0:
@@ -135,12 +149,12 @@ def _gaussian_nll_loss(
     return reductions[reduction](loss + 0.5 * math.log(2 * math.pi) if full else loss)
 
 
-def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
+def _linspace(start: float | Tensor, end: float | Tensor, steps: int | SymInt | None = None, **where: object) -> Tensor:
     """Return torch.linspace with a number of steps that is known at a call.
 
     It computes from both ends to the middle, as torch does.
     """
-    if not isinstance(steps, torch.SymInt) or "out" in where:
+    if not isinstance(steps, SymInt) or "out" in where:
         return torch.linspace(start, end, steps, **where)
     dtype = where.pop("dtype", None) or torch.get_default_dtype()
     place = torch.arange(steps, **where)
@@ -148,15 +162,15 @@ def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
     return torch.where(place < steps // 2, start + place * step, end - (steps - 1 - place) * step).to(dtype)
 
 
-def _attention(query: Any, key: Any, value: Any, *more: Any, **options: Any) -> Any:
+def _attention(query: Tensor, key: Tensor, value: Tensor, *more: Any, **options: Any) -> Tensor:
     """Compute attention after a check that keys and values are equally many, which torch omits for open lengths."""
-    if isinstance(key.shape[-2], torch.SymInt) or isinstance(value.shape[-2], torch.SymInt):
+    if isinstance(key.shape[-2], SymInt) or isinstance(value.shape[-2], SymInt):
         torch._check(key.shape[-2] == value.shape[-2])
     return F.scaled_dot_product_attention(query, key, value, *more, **options)
 
 
 # Functions of torch's in Python, and the same without the look at values.
-UNASKED: dict[Any, Function] = {
+UNASKED: dict[Function, Function] = {
     F.scaled_dot_product_attention: _attention,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     torch.linspace: _linspace,
@@ -171,14 +185,14 @@ MEAN, SUM = 1, 2  # torch's numbers of reductions
 
 
 def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Ints | Tensor,
+    target_lengths: Ints | Tensor,
     blank: int = 0,
     reduction: int = MEAN,
     zero_infinity: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the CTC loss of log probabilities, or NotImplemented for no steps and for no sequences.
 
     log_probs: [t, n, c], or [t, c] of one sequence. targets: labels [n, s], or those of all sequences in one row.
@@ -221,7 +235,7 @@ def ctc_loss(
     return loss.sum() if alone or reduction == SUM else loss
 
 
-def _row(lengths: Any, like: Any) -> Any:
+def _row(lengths: Ints | Tensor, like: Tensor) -> Tensor:
     """Return lengths as a tensor of one dimension."""
     if isinstance(lengths, torch.Tensor):
         return lengths.reshape(-1).long()
@@ -231,12 +245,12 @@ def _row(lengths: Any, like: Any) -> Any:
 # ---- Distances between rows (`cdist`), by definition.
 
 
-def distances(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
+def distances(x: Tensor, y: Tensor, p: float, mode: int | None = None) -> Tensor:
     """Return the p-norm of each difference. mode: PyTorch's choice of the method."""
     return torch.linalg.vector_norm(_gaps(x, y), p, -1)
 
 
-def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> Any:
+def distances_backward(gradient: Tensor, x: Tensor, y: Tensor, p: float, found: Tensor) -> Tensor:
     """Return the derivative by x. Rows that are the same give 0; of the infinite norm every greatest element counts."""
     gap, far = _gaps(x, y), found[..., None]
     if p == 0:
@@ -251,7 +265,7 @@ def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> A
     return (gradient[..., None] * share).sum(-2)
 
 
-def _gaps(x: Any, y: Any) -> Any:
+def _gaps(x: Tensor, y: Tensor) -> Tensor:
     """Return the differences of all pairs of rows: [.., n, m, k]."""
     return x[..., :, None, :] - y[..., None, :, :]
 
@@ -263,19 +277,19 @@ OF_SCORES, OF_KEYS = 0, 1  # torch's numbers of masks; any other is of [batch, h
 
 
 def encoder_layer(
-    x: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any, use_gelu: bool, norm_first: bool,
-    eps: float, scale_1: Any, shift_1: Any, scale_2: Any, shift_2: Any, up: Any, up_bias: Any, down: Any,
-    down_bias: Any, mask: Any = None, mask_type: int | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor, width: int, heads: int, qkv: Tensor, qkv_bias: Tensor, out: Tensor, out_bias: Tensor, use_gelu: bool,
+    norm_first: bool, eps: float, scale_1: Tensor, shift_1: Tensor, scale_2: Tensor, shift_2: Tensor, up: Tensor,
+    up_bias: Tensor, down: Tensor, down_bias: Tensor, mask: Tensor | None = None, mask_type: int | None = None,
+) -> Tensor:  # fmt: skip
     """Decompose nn.TransformerEncoderLayer. x: [batch, sequence, width].
 
     Returns NotImplemented where `attention` does.
     """
 
-    def passed_on(y: Any) -> Any:
+    def passed_on(y: Tensor) -> Tensor:
         return F.linear((F.gelu if use_gelu else F.relu)(F.linear(y, up, up_bias)), down, down_bias)
 
-    def normed(y: Any, scale: Any, shift: Any) -> Any:
+    def normed(y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         return F.layer_norm(y, (width,), scale, shift, eps)
 
     y = normed(x, scale_1, shift_1) if norm_first else x
@@ -290,8 +304,9 @@ def encoder_layer(
 
 
 def attention(
-    query: Any, key: Any, value: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any,
-    mask: Any = None, need_weights: bool = True, average_weights: bool = True, mask_type: int | None = None,
+    query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, qkv: Tensor, qkv_bias: Tensor, out: Tensor,
+    out_bias: Tensor, mask: Tensor | None = None, need_weights: bool = True, average_weights: bool = True,
+    mask_type: int | None = None,
 ) -> Any:  # fmt: skip
     """Decompose nn.MultiheadAttention.
 
@@ -317,7 +332,7 @@ def attention(
 # ---- Derivatives of pooling ops, for which PyTorch has no decomposition.
 
 
-def max_pool_backward(spatial: int, grad: Any, x: Any, *settings: Any) -> Any:
+def max_pool_backward(spatial: int, grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
     """Derive a maximum pool over the last dimensions of x. settings: the last holds the index of each maximum in x."""
     flat, places = (given.flatten(-spatial) for given in (grad, settings[-1]))
     return x.new_zeros(x.shape).flatten(-spatial).scatter_add(-1, places, flat).view(x.shape)
@@ -325,15 +340,15 @@ def max_pool_backward(spatial: int, grad: Any, x: Any, *settings: Any) -> Any:
 
 def avg_pool_backward(
     spatial: int,
-    grad: Any,
-    x: Any,
+    grad: Tensor,
+    x: Tensor,
     kernel: Ints,
     stride: Ints,
     padding: Ints,
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
-) -> Any:
+) -> Tensor:
     """Derive means of windows of x. Returns NotImplemented if all windows have one divisor, which a rule handles."""
     if divisor_override is not None or not (ceil_mode or (max(padding) and not count_include_pad)):
         return NotImplemented
@@ -347,14 +362,14 @@ def avg_pool_backward(
     return op(grad / _product(counts), x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
-def adaptive_avg_pool_backward(spatial: int, grad: Any, x: Any) -> Any:
+def adaptive_avg_pool_backward(spatial: int, grad: Tensor, x: Tensor) -> Tensor:
     """Derive means of parts of x. The parts that contain an element are a slice of the result."""
     pool = getattr(aten, f"adaptive_avg_pool{spatial}d")
     sizes, parts = x.shape[-spatial:], grad.shape[-spatial:]
     return pool(grad / _parts(sizes, parts, x), sizes) * _parts(parts, sizes, x)
 
 
-def _parts(lengths: Ints, counts: Ints, like: Any) -> Any:
+def _parts(lengths: Ints, counts: Ints, like: Tensor) -> Tensor:
     """Return how many elements the parts of a tensor have, as adaptive pools cut so many in each dimension."""
     found = []
     for n, m in zip(lengths, counts, strict=True):
@@ -363,9 +378,9 @@ def _parts(lengths: Ints, counts: Ints, like: Any) -> Any:
     return _product(found)
 
 
-def _product(counts: Sequence[Any]) -> Any:
+def _product(counts: Sequence[Tensor]) -> Tensor:
     """Return the outer product of the counts along each dimension."""
-    return functools.reduce(operator.mul, torch.meshgrid(*counts, indexing="ij"))
+    return reduce(operator.mul, torch.meshgrid(*counts, indexing="ij"))
 
 
 # Formulas in Python (`torch._decomp`).
@@ -473,24 +488,26 @@ BY_SIZES = "_upsample_bilinear2d_aa _upsample_bicubic2d_aa"
 FILLED = "full full_like new_full scalar_tensor"
 
 
-def table() -> dict[Any, Function]:
+def table() -> dict[OpOverload, Function]:
     """Return {overload: its decomposition by PyTorch}. Ops of other libraries are there once these are imported."""
-    foreign: dict[Any, Function] = {
+    foreign: dict[OpOverload, Function] = {
         getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
         getattr(torch.ops.prims, "fma", None): lambda a, b, c: a * b + c,  # of torch._inductor
     }
     return {**_own(), **{op.default: formula for op, formula in foreign.items() if op is not None}}
 
 
-@functools.cache
-def _own() -> dict[Any, Function]:
+@cache
+def _own() -> dict[OpOverload, Function]:
     """Return the table of ATen's ops."""
     lists = set(re.findall(r"aten::(_foreach_\w+)", " ".join(torch._C._dispatch_get_all_op_names())))  # of optimisers
-    found: dict[Any, Function | None] = {x: decomposition_table.get(x) or _composite(x) for x in _overloads(*FORMULAS)}
+    found: dict[OpOverload, Function | None] = {
+        x: decomposition_table.get(x) or _composite(x) for x in _overloads(*FORMULAS)
+    }
     found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES, *lists)}
     resizes = (*_overloads(RESIZES), *(getattr(aten, name).vec for name in BY_SIZES.split()))
-    found |= {overload: functools.partial(_resized, overload) for overload in resizes}
-    found |= {overload: functools.partial(_filled, overload) for overload in _overloads(FILLED)}
+    found |= {overload: partial(_resized, overload) for overload in resizes}
+    found |= {overload: partial(_filled, overload) for overload in _overloads(FILLED)}
     # formulas of our own, and ops that are others by another name or without a check
     own: dict[str, Function] = {
         "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
@@ -504,22 +521,22 @@ def _own() -> dict[Any, Function]:
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantized,
         "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantized_by_tensors,
         "fake_quantize_per_channel_affine_cachemask": _fake_quantized_by_channels,
-        "max_pool3d_with_indices_backward": functools.partial(max_pool_backward, 3),
+        "max_pool3d_with_indices_backward": partial(max_pool_backward, 3),
     }  # fmt: skip
     for name in BY_SIZES.split():
-        own[f"{name}_backward"] = functools.partial(_smooth_backward, getattr(aten, name).default)
+        own[f"{name}_backward"] = partial(_smooth_backward, getattr(aten, name).default)
     for rank in (2, 3):
         pool = f"pool{rank}d"
         own |= {
-            f"adaptive_max_{pool}_backward": functools.partial(max_pool_backward, rank),
-            f"_adaptive_avg_{pool}_backward": functools.partial(adaptive_avg_pool_backward, rank),
-            f"avg_{pool}_backward": functools.partial(avg_pool_backward, rank),
+            f"adaptive_max_{pool}_backward": partial(max_pool_backward, rank),
+            f"_adaptive_avg_{pool}_backward": partial(adaptive_avg_pool_backward, rank),
+            f"avg_{pool}_backward": partial(avg_pool_backward, rank),
         }
     found |= {overload: formula for names, formula in own.items() for overload in _overloads(names)}
     return {overload: formula for overload, formula in found.items() if formula is not None}
 
 
-def _filled(overload: Any, *given: Any, **options: Any) -> Any:
+def _filled(overload: OpOverload, *given: object, **options: object) -> Tensor:
     """Fill a tensor with a complex number. Returns NotImplemented for a real number, which a rule takes."""
     *like, number = given
     if not isinstance(number, complex):
@@ -528,7 +545,7 @@ def _filled(overload: Any, *given: Any, **options: Any) -> Any:
     return torch.fill(overload(*like, 0, **{"dtype": dtypes[0], **options}), number)
 
 
-def _resized(overload: Any, *values: Any, **options: Any) -> Any:
+def _resized(overload: OpOverload, *values: object, **options: object) -> Tensor:
     """Resize to a number of elements or by scales.
 
     Returns NotImplemented for interpolated integers: PyTorch resizes them in fixed point, unlike its formula. Raises
@@ -563,7 +580,7 @@ def _resized(overload: Any, *values: Any, **options: Any) -> Any:
     return result if rank == 1 else result.contiguous(memory_format=suggest_memory_format(x))
 
 
-def _scale(length: Any, size: Any, scale: float | None, times: Ints) -> float | None:
+def _scale(length: int | SymInt, size: int | SymInt, scale: float | None, times: Ints) -> float | None:
     """Return the scale of a dimension; None if the sizes determine it."""
     if not scale:
         return scale
@@ -578,13 +595,18 @@ def _scale(length: Any, size: Any, scale: float | None, times: Ints) -> float | 
     return scale
 
 
-def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
+def _norm_with_statistics(
+    x: Tensor, w: Tensor, b: Tensor, mean: Tensor, variance: Tensor, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Compute a batch norm in evaluation mode. PyTorch's formula uses an op that may write statistics."""
     formula = decomposition_table[aten._native_batch_norm_legit_functional.default]
-    return formula(x, w, b, mean, variance, False, momentum, eps)[:3]
+    results: tuple[Tensor, Tensor, Tensor] = formula(x, w, b, mean, variance, False, momentum, eps)[:3]
+    return results
 
 
-def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = None) -> Any:
+def _grouped_mm(
+    x: Tensor, w: Tensor, ends: Tensor, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
     """Multiply rows [s, k] in groups, each by the matrix of its group [e, k, n]. ends: [e], where each group ends.
 
     Rows after the last group give zeros.
@@ -598,7 +620,7 @@ def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = No
     return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
 
 
-def _in_order(x: Any, size: Ints, stride: Ints, offset: int | None = None) -> Any:
+def _in_order(x: Tensor, size: Ints, stride: Ints, offset: int | None = None) -> Tensor:
     """Return the memory of a tensor with other strides: its elements in order, as the rule reads them.
 
     Elsewhere the elements are first put in the order of their memory. Raises DplcError if the memory holds more
@@ -615,7 +637,7 @@ def _in_order(x: Any, size: Ints, stride: Ints, offset: int | None = None) -> An
     return torch.as_strided(x.permute(order).contiguous(), size, stride, offset)
 
 
-def _strided_scatter(x: Any, values: Any, size: Ints, stride: Ints, offset: int | None = None) -> Any:
+def _strided_scatter(x: Tensor, values: Tensor, size: Ints, stride: Ints, offset: int | None = None) -> Tensor:
     """Scatter values to strided positions of a tensor's memory."""
     if not x.is_contiguous() or x.storage_offset():
         return NotImplemented
@@ -623,13 +645,13 @@ def _strided_scatter(x: Any, values: Any, size: Ints, stride: Ints, offset: int 
     return torch.put(x, places, values)
 
 
-def _weight_norm_backward(g: Any, v: Any, scale: Any, norms: Any, dim: int) -> tuple[Any, Any]:
+def _weight_norm_backward(g: Tensor, v: Tensor, scale: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the gradients of a direction v and of its scale in v * scale / norm. dim: the one that no norm sums."""
     inner = (g * v).sum([d for d in range(v.dim()) if d != dim], keepdim=True)
     return scale / norms * (g - v * inner / norms**2), inner / norms
 
 
-def _fake_quantized(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
+def _fake_quantized(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> tuple[Tensor, Tensor]:
     """Return x rounded to the levels `scale * (n - zero)`, n from low to high, and the mask of the elements there."""
     scaled = x * (1 / scale)
     floating = isinstance(zero, torch.Tensor) and zero.is_floating_point()
@@ -637,22 +659,32 @@ def _fake_quantized(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple
     return ((level.clamp(low, high) - zero) * scale).to(x.dtype), (low <= level) & (level <= high)
 
 
-def _fake_quantized_by_tensors(x: Any, scale: Any, zero: Any, enabled: Any, low: int, high: int) -> tuple[Any, Any]:
+def _fake_quantized_by_tensors(
+    x: Tensor, scale: Tensor, zero: Tensor, enabled: Tensor, low: int, high: int
+) -> tuple[Tensor, Tensor]:
     """Return x rounded to levels, where the first number of `enabled` is 1, and the mask of the elements in range."""
     rounded, mask = _fake_quantized(x, scale.reshape(()), zero.reshape(()).int(), low, high)
     on = enabled.reshape(()) != 0
     return torch.where(on, rounded, x), mask | ~on
 
 
-def _fake_quantized_by_channels(x: Any, scale: Any, zero: Any, axis: int, low: int, high: int) -> tuple[Any, Any]:
+def _fake_quantized_by_channels(
+    x: Tensor, scale: Tensor, zero: Tensor, axis: int, low: int, high: int
+) -> tuple[Tensor, Tensor]:
     """Return x rounded to the levels of each channel, and the mask of the elements in range."""
     channels = [-1 if d == axis else 1 for d in range(x.dim())]
     return _fake_quantized(x, scale.view(channels), zero.view(channels), low, high)
 
 
 def _smooth_backward(
-    op: Any, g: Any, size: Ints, shape: Ints, corners: bool, down: float | None = None, across: float | None = None
-) -> Any:
+    op: OpOverload,
+    g: Tensor,
+    size: Ints,
+    shape: Ints,
+    corners: bool,
+    down: float | None = None,
+    across: float | None = None,
+) -> Tensor:
     """Return the gradient of an antialiased resize: a product by the matrix of each dimension, the resize of ones."""
     wide = torch.promote_types(g.dtype, torch.float32)
     sides = zip(shape[2:], size, (down, across), strict=True)
@@ -664,15 +696,15 @@ def _smooth_backward(
 
 
 def _trilinear(
-    a: Any,
-    b: Any,
-    c: Any,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
     new_a: Ints,
     new_b: Ints,
     new_c: Ints,
     summed: Ints,
     unroll_dim: int = 1,
-) -> Any:
+) -> Tensor:
     """Return the sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
     for d in range(a.dim() + len(new_a)):
         a, b, c = (x.unsqueeze(d) if d in new else x for x, new in ((a, new_a), (b, new_b), (c, new_c)))
@@ -690,7 +722,7 @@ def derived() -> AbstractContextManager[None]:
 BILINEAR, NEAREST = 0, 1  # torch's numbers of interpolations
 
 
-def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
+def _sampled(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
     """Apply PyTorch's formula with the derivative of its kernel.
 
     It is 0 with respect to the coordinates of nearest elements, and to those at an edge.
@@ -701,13 +733,13 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) ->
     return sampled + grid.flatten()[:0].sum() if mode == NEAREST else sampled
 
 
-def decompose(program: Any, formulas: Mapping[Any, Function]) -> Any:
+def decompose(program: ExportedProgram, formulas: Mapping[OpOverload, Function]) -> ExportedProgram:
     """Return `program.run_decompositions(formulas)`, with less work for each program.
 
     PyTorch lists its composite ops again for each namespace, and prepares hundreds of them twice for each program. Here
     they are listed once, and what PyTorch prepared for an op is reused while the op has the same kernels.
     """
-    listed = functools.cache(export_utils._materialize_cpp_cia_ops)
+    listed = cache(export_utils._materialize_cpp_cia_ops)
     with (
         mock.patch.object(export_utils, "_materialize_cpp_cia_ops", listed),
         mock.patch.object(exported_program, "_override_composite_implicit_decomp", _prepared),
@@ -717,11 +749,11 @@ def decompose(program: Any, formulas: Mapping[Any, Function]) -> Any:
 
 _prepare = exported_program._override_composite_implicit_decomp
 # {op: (its formula, its kernels before, its kernels within the context, its implementation for fake tensors)}
-_PREPARED: dict[Any, tuple[Any, ...]] = {}
+_PREPARED: dict[OpOverload, tuple[Function, Kernels, Kernels, Function]] = {}
 
 
 @contextmanager
-def _prepared(formulas: Mapping[Any, Any]) -> Iterator[None]:
+def _prepared(formulas: Mapping[OpOverload, Function]) -> Iterator[None]:
     """Do as PyTorch's context of that name: each op has the kernels within it that keep it whole or decompose it."""
     known = {op: _PREPARED[op][2:] for op in formulas if _PREPARED.get(op, ())[:2] == (formulas[op], op.py_kernels)}
     before = {op: dict(op.py_kernels) for op in formulas if op not in known}
@@ -735,7 +767,7 @@ def _prepared(formulas: Mapping[Any, Any]) -> Iterator[None]:
         yield
 
 
-def _overloads(*names: str) -> Iterator[Any]:
+def _overloads(*names: str) -> Iterator[OpOverload]:
     """Yield the overloads of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
     for name in " ".join(names).split():
         packet = getattr(aten, name, None)
@@ -744,10 +776,10 @@ def _overloads(*names: str) -> Iterator[Any]:
                 yield overload
 
 
-def _composite(overload: Any) -> Function | None:
+def _composite(overload: OpOverload) -> Function | None:
     """Return the kernel of an op that is composed from others. `overload.decompose` would read a table first: ours."""
     has, keys = torch._C._dispatch_has_kernel_for_dispatch_key, (COMPOSITE, DispatchKey.CompositeExplicitAutograd)
     try:
-        return next((functools.partial(overload._op_dk, key) for key in keys if has(overload.name(), key)), None)
+        return next((partial(overload._op_dk, key) for key in keys if has(overload.name(), key)), None)
     except RuntimeError:  # it is registered for scripts alone
         return None

@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Never
 from unittest import mock
 
 import sympy
-import torch
 from msgspec import Meta
-from torch.fx.experimental.symbolic_shapes import EqualityConstraint
+from sympy import Basic, Symbol
+from torch import SymInt, Tensor
+from torch._guards import Source
+from torch.export import Dim as TorchDim
+from torch.fx.experimental.symbolic_shapes import EqualityConstraint, ShapeEnv, ShapeGuard
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -96,10 +99,10 @@ class Dim:
 class Computed:
     """Length that an expression of torch's symbols computes from declared ones. dims: {symbol: its declaration}."""
 
-    expression: Any
-    dims: Mapping[Any, Dim]
+    expression: sympy.Expr
+    dims: Mapping[Symbol, Dim]
 
-    def at(self, lengths: Mapping[str, Any]) -> Any:
+    def at(self, lengths: Mapping[str, int | sympy.Expr]) -> sympy.Expr:
         """Return the expression with these lengths, or expressions of torch, by name."""
         return self.expression.subs({symbol: lengths[dim.name] for symbol, dim in self.dims.items()}, simultaneous=True)
 
@@ -126,7 +129,7 @@ class Extent(int):
         made.size = size
         return made
 
-    def _fixed(self, *_: Any) -> Any:
+    def _fixed(self, *_: object) -> Never:
         what = f"arithmetic on `{self.size.name}` would fix it to {int(self)}"
         raise DplcError(what, hint="compute with the shape of a tensor, `x.shape[0]`")
 
@@ -134,7 +137,7 @@ class Extent(int):
     __rmod__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _fixed
 
 
-def sizes_of_factory(args: Any, shape: Sequence[int]) -> dict[int, Size]:
+def sizes_of_factory(args: Sequence[object], shape: Sequence[int]) -> dict[int, Size]:
     """Return {dimension: size} of a factory's result, by the arguments for its shape."""
     for given in (args, *(x for x in args if isinstance(x, (tuple, list)))):
         lengths = [x for x in given[: len(shape)] if isinstance(x, int)]
@@ -144,7 +147,7 @@ def sizes_of_factory(args: Any, shape: Sequence[int]) -> dict[int, Size]:
     return {}
 
 
-def declared(dynamic: Any, inputs: Sequence[TraceInput]) -> list[TraceInput]:
+def declared(dynamic: object, inputs: Sequence[TraceInput]) -> list[TraceInput]:
     """Return inputs with the dimensions that `dynamic=` declares.
 
     dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; a list or tuple of these for
@@ -188,7 +191,7 @@ def declared(dynamic: Any, inputs: Sequence[TraceInput]) -> list[TraceInput]:
     return [given._replace(sizes=settled.get(given.name, {})) for given in inputs]
 
 
-def _of_torch(dim: Any) -> Dim:
+def _of_torch(dim: TorchDim) -> Dim:
     """Convert a Dim of torch.export: the Dim itself, or a multiple of one."""
     root, fn, name = getattr(dim, "root", dim), getattr(dim, "fn", int), getattr(dim, "__name__", str(dim))
     low, high = getattr(root, "min", None), getattr(root, "max", None)
@@ -203,7 +206,7 @@ def _of_torch(dim: Any) -> Dim:
     return Dim(name, max(low, 1) * step, high * step, step)
 
 
-def stand_ins(inputs: Sequence[TraceInput]) -> tuple[Any, ...]:
+def stand_ins(inputs: Sequence[TraceInput]) -> tuple[Tensor, ...]:
     """Return the tensors to trace with.
 
     Torch specialises an extent of 1, so a size that is 1, or from which an extent of 1 is computed, is longer there.
@@ -222,26 +225,26 @@ def stand_ins(inputs: Sequence[TraceInput]) -> tuple[Any, ...]:
     return tuple(_stand_in(given, lengths) for given in inputs)
 
 
-def _stand_in(given: TraceInput, lengths: Mapping[str, int]) -> Any:
+def _stand_in(given: TraceInput, lengths: Mapping[str, int]) -> Tensor:
     shape = list(given.tensor.shape)
     for place, n in given.sizes.items():
         shape[place] = int(n.at(lengths)) if isinstance(n, Computed) else lengths[n.name]
     return given.tensor if shape == list(given.tensor.shape) else given.tensor.new_zeros(shape)
 
 
-def exported_shapes(inputs: Sequence[TraceInput]) -> Any:
+def exported_shapes(inputs: Sequence[TraceInput]) -> tuple[tuple[dict[int, TorchDim], ...]] | None:
     """Return the sizes of inputs in the form of torch.export's `dynamic_shapes`, None without sizes."""
 
-    def exported(length: Size | Computed) -> Any:
-        return torch.export.Dim.AUTO if isinstance(length, Computed) else of_size(length)
+    def exported(length: Size | Computed) -> TorchDim:
+        return TorchDim.AUTO if isinstance(length, Computed) else of_size(length)
 
     @functools.cache
-    def of_size(size: Size) -> Any:
+    def of_size(size: Size) -> TorchDim:
         step = size.multiple
         least, most = -(-size.low // step), size.high // step
         if step == 1:
-            return torch.export.Dim(size.name, min=least, max=most)
-        return step * torch.export.Dim(f"_{size.name}", min=least, max=most)
+            return TorchDim(size.name, min=least, max=most)
+        return step * TorchDim(f"_{size.name}", min=least, max=most)
 
     of_each = (
         {place: exported(n) for place, n in given.sizes.items() if isinstance(n, Computed) or n.low < n.high}
@@ -254,7 +257,7 @@ def exported_shapes(inputs: Sequence[TraceInput]) -> Any:
 
 
 # torch's guard or condition, and where the user's program made it
-Asked = tuple[Any, Span | None]
+Asked = tuple[ShapeGuard, Span | None]
 OTHERS = "other lengths take another way through the program"
 # torch's own questions about strides, and about sizes that were declared to be one
 _OF_LAYOUT = re.compile(
@@ -268,16 +271,18 @@ class Symbols:
 
     def __init__(self, places: SourcePlaces):
         self._places = places
-        self._env: Any = None  # torch's, of a trace with sizes
-        self._declared: dict[Any, tuple[Size, str]] = {}  # {torch's symbol: its size, and where it is declared}
+        self._env: ShapeEnv = None  # of a trace with sizes; None before it
+        # {torch's symbol: its size, and where it is declared}
+        self._declared: dict[Symbol, tuple[Size, str]] = {}
         self._found: list[Asked] = []
-        self._atoms: dict[Any, Expr] = {}  # sizes, and quotients of them, by a symbol of ours
-        self._computed: set[Any] = set()  # torch's sources of lengths that are computed from others
-        self._known: dict[Any, Any] = {}  # torch's symbol: ours, divided by what the size is a multiple of
+        self._atoms: dict[Symbol, Expr] = {}  # sizes, and quotients of them, by a symbol of ours
+        self._computed: set[Source] = set()  # torch's sources of lengths that are computed from others
+        # {torch's symbol: ours, divided by what the size is a multiple of}
+        self._known: dict[Symbol, sympy.Expr] = {}
 
-    def begin(self, inputs: Sequence[TraceInput], tensors: Sequence[Any]) -> None:
+    def begin(self, inputs: Sequence[TraceInput], tensors: Sequence[Tensor]) -> None:
         """Learn torch's symbols from the tensors that it traces, and tell it which lengths are computed from others."""
-        lengths, computed = dict[str, Any](), list[tuple[Any, Computed]]()
+        lengths, computed = dict[str, int | sympy.Expr](), list[tuple[int | SymInt, Computed]]()
         for given, tensor in zip(inputs, tensors, strict=True):
             for place, size in given.sizes.items():
                 n = tensor.shape[place]
@@ -285,22 +290,22 @@ class Symbols:
                     computed.append((n, size))
                     continue
                 lengths[size.name] = n
-                if isinstance(n, torch.SymInt):
+                if isinstance(n, SymInt):
                     lengths[size.name] = n.node.expr
                     self._env = n.node.shape_env
                     self._declared[n.node.expr] = size, f"dimension {place} of `{given.name}`"
         for n, length in computed:
-            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
+            if isinstance(n, SymInt) and n.node.expr.is_Symbol:
                 symbol, expression = n.node.expr, length.at(lengths)
                 self._computed.update(self._env.var_to_sources[symbol])
                 self._env.var_to_range[symbol] = self._env.bound_sympy(expression)
                 self._env._set_replacement(symbol, expression, "computed from others")
 
-    def computing(self) -> AbstractContextManager[Any]:
+    def computing(self) -> AbstractContextManager[object]:
         """Return a context in which torch.export accepts lengths that are computed from others."""
         derived = EqualityConstraint.is_derived
 
-        def is_derived(known: Any, source: Any, *others: Any) -> bool:
+        def is_derived(known: EqualityConstraint, source: Source, *others: object) -> bool:
             return source in self._computed or derived(known, source, *others)
 
         return mock.patch.object(EqualityConstraint, "is_derived", is_derived)
@@ -310,13 +315,13 @@ class Symbols:
         if self._env is not None:  # None while torch has not begun
             self._found += ((guard, span) for guard in self._env.guards[len(self._found) :])
 
-    def learn(self, found: Any, size: Size) -> None:
+    def learn(self, found: sympy.Expr, size: Size) -> None:
         """Record what a size is to torch: `s17`, or `4*s17` of a multiple. Raises DplcError for a number."""
         if found.is_number:
             why = "PyTorch takes an op of this program apart for one length alone"
             hint = f"leave `{size.name}` out of dynamic=, and compile for each length"
             raise DplcError(f"`{size.name}` is fixed to {found}: {why}", hint=hint)
-        own = sympy.Symbol(size.name, integer=True, positive=True)
+        own = Symbol(size.name, integer=True, positive=True)
         self._atoms[own] = size
         self._known |= dict.fromkeys(found.free_symbols, own / size.multiple)
 
@@ -334,7 +339,7 @@ class Symbols:
                 for clause in _parts(sympy.And, sympy.to_cnf(condition)):
                     self._check(_parts(sympy.Or, clause), self._where(noted))
 
-    def _check(self, parts: Sequence[Any], span: Span | None) -> None:
+    def _check(self, parts: Sequence[Basic], span: Span | None) -> None:
         """Raise DplcError unless one of some conditions holds for every length."""
         hint = f"narrow the ranges until it always holds; {OTHERS}"
         for part in parts:
@@ -400,7 +405,7 @@ class Symbols:
         hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
         return DplcError(what, at, hint, asked or text.splitlines()[1:4])
 
-    def _span(self, symbols: set[Any]) -> Span | None:
+    def _span(self, symbols: set[Symbol]) -> Span | None:
         """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
         about = [found for found in self._found if set() < found[0].expr.free_symbols <= symbols]
         ties = [found for found in about if found[0].expr.free_symbols == symbols]
@@ -411,18 +416,18 @@ class Symbols:
         place = re.fullmatch(r"\(?(.+):(\d+) in .*", str(guard.sloc), re.DOTALL)
         return span or (None if place is None else self._places.line(place[1], int(place[2])))
 
-    def knows(self, n: Any) -> bool:
+    def knows(self, n: int | SymInt) -> bool:
         return isinstance(n, int) or n.node.expr.free_symbols <= self._known.keys()
 
-    def extent(self, n: Any) -> Expr:
+    def extent(self, n: int | SymInt | sympy.Expr) -> Expr:
         """Return an extent: a number, or an expression of sizes. Raises DplcError for arithmetic that our IRs lack.
 
         n: a number, a symbolic one, or torch's own expression of lengths.
         """
-        e = n.node.expr if isinstance(n, torch.SymInt) else n
+        e = n.node.expr if isinstance(n, SymInt) else n
         return e if isinstance(e, int) else self._of(e.subs(self._known, simultaneous=True))
 
-    def _of(self, e: Any) -> Expr:
+    def _of(self, e: sympy.Expr) -> Expr:
         word = type(e).__name__
         if e in self._atoms:
             return self._atoms[e]
@@ -445,7 +450,7 @@ class Symbols:
             return functools.reduce(_OPERATIONS[word], args)
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
 
-    def _polynomial(self, e: Any) -> Any:
+    def _polynomial(self, e: Expr) -> sympy.Expr:
         """Return an extent as torch's expression, in which each size and each quotient is a symbol."""
         if e.__class__ is Sum:
             return sympy.Add(e.constant, *(n * self._polynomial(atom) for atom, n in e.terms))
@@ -453,11 +458,11 @@ class Symbols:
             return self._polynomial(e.a) * self._polynomial(e.b)
         if is_int(e):
             return sympy.Integer(e)
-        symbol = sympy.Symbol(print_expr(e), integer=True)
+        symbol = Symbol(print_expr(e), integer=True)
         self._atoms[symbol] = e
         return symbol
 
-    def _rounded(self, whole: Callable[[float], int], e: Any) -> Expr | None:
+    def _rounded(self, whole: Callable[[float], int], e: sympy.Expr) -> Expr | None:
         """Return a length times a float, rounded, as a quotient of integers: `TruncToInt(1.5*ToFloat(s))` is s*3 // 2.
 
         None unless that equals the float64 result for every number that the length may be.
@@ -476,8 +481,8 @@ class Symbols:
         return floordiv(add(multiply(length, part.numerator), up), part.denominator)
 
 
-def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
-    return condition.args if isinstance(condition, kind) else (condition,)  # type: ignore[no-any-return]
+def _parts(kind: type[Basic], condition: Basic) -> tuple[Basic, ...]:
+    return (*condition.args,) if isinstance(condition, kind) else (condition,)
 
 
 def _one_of(op: str, opposite: str, word: str) -> Callable[[Expr, Expr], Expr]:
@@ -511,7 +516,7 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-def all_hold(guards: Sequence[Any], symbol: Any, n: int) -> bool:
+def all_hold(guards: Sequence[Basic], symbol: Symbol, n: int) -> bool:
     """Return whether conditions of torch's on one length hold for a number."""
     try:
         return all(evaluated(guard, {symbol: n}) for guard in guards)
@@ -519,7 +524,7 @@ def all_hold(guards: Sequence[Any], symbol: Any, n: int) -> bool:
         return False
 
 
-def common_step(size: Size, symbol: Any, guards: Sequence[Any]) -> int:
+def common_step(size: Size, symbol: Symbol, guards: Sequence[Basic]) -> int:
     """Return the greatest divisor of the lengths for which guards hold, of the least and those around the hint."""
     lengths = range(-(-size.low // size.multiple) * size.multiple, size.high + 1, size.multiple)
     near = max(0, (size.hint - lengths.start) // size.multiple - LOOKED_AT // 2)
@@ -528,12 +533,12 @@ def common_step(size: Size, symbol: Any, guards: Sequence[Any]) -> int:
     return math.gcd(*held) if len(held) > 1 else 1
 
 
-def evaluated(e: Any, numbers: Mapping[Any, Any]) -> Any:
+def evaluated(e: sympy.Expr, numbers: Mapping[Symbol, Any]) -> Any:
     """Return an expression of torch's symbols at numbers, or at proxies of them."""
     return sympy_interp(PythonReferenceAnalysis, dict(numbers), e)
 
 
-def _spoken(e: Any, declared: Mapping[Any, tuple[Size, str]]) -> str:
+def _spoken(e: sympy.Expr, declared: Mapping[Symbol, tuple[Size, str]]) -> str:
     """Return an expression of torch's symbols as Python, with the names of sizes."""
-    names = {symbol: sympy.Symbol(size.name, integer=True) for symbol, (size, _) in declared.items()}
+    names = {symbol: Symbol(size.name, integer=True) for symbol, (size, _) in declared.items()}
     return str(PythonPrinter().doprint(e.xreplace(names)))

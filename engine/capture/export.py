@@ -19,12 +19,16 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch import SymFloat, SymInt, Tensor
 from torch._C._functorch import TransformType
 from torch._functorch import predispatch
+from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule, Node
 from torch.fx import config as fx_config
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.node import Argument, Target
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -76,15 +80,16 @@ from .signature import (
 # ---- Mark what a torch call leaves in the graph with the call's location.
 
 
+Weights = Mapping[str, torch.nn.Module | Tensor]  # {label: module or parameter}
 KEY = "dplc"  # under which FX nodes carry their location
 
 # What PyTorch itself asks of every tensor: nothing is recorded, and no length is read.
-QUERIES = frozenset(getattr(torch.Tensor, name).__get__ for name in (
+QUERIES = frozenset(getattr(Tensor, name).__get__ for name in (
     "device", "dtype", "is_leaf", "is_quantized", "is_sparse", "layout", "requires_grad",
-)) | {torch.Tensor._is_view}  # fmt: skip
+)) | {Tensor._is_view}  # fmt: skip
 
 
-class Annotate(TorchFunctionMode):  # type: ignore[misc]
+class Annotate(TorchFunctionMode):
     """Mode that marks the FX nodes of a torch call with its location.
 
     note: is called twice for each call, if there is one: before it without a location, after it with its own.
@@ -95,7 +100,9 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
         self.last: Span | None = None  # location of the latest call: torch's own errors may not name it
         self._places, self._note = places, note
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Function, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         if function in QUERIES:
             return function(*args, **(kwargs or {}))
         self.last = span = self._places.here(sys._getframe(1), Root.forward.__code__)
@@ -106,7 +113,7 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
         if self._note is not None:
             self._note(None)
         given = args
-        if function is torch.Tensor.__getitem__ and args[0].is_meta:
+        if function is Tensor.__getitem__ and args[0].is_meta:
             given = args[0], _with_values(args[1])
         with nullcontext() if span is None else annotate({KEY: span}):
             result = UNASKED.get(function, function)(*given, **(kwargs or {}))
@@ -115,7 +122,7 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
         return result
 
 
-def _with_values(index: Any) -> Any:
+def _with_values(index: object) -> object:
     """Convert the lists of an index to tensors on the CPU: torch would create them on meta and lose their values."""
     if isinstance(index, tuple):
         return tuple(map(_with_values, index))
@@ -129,10 +136,10 @@ def _with_values(index: Any) -> Any:
 HARMLESS = "aten::detach_"
 
 
-class Root(torch.nn.Module):  # type: ignore[misc]
+class Root(torch.nn.Module):
     """Module that is exported: a function of flat tensors, and the modules it uses under names of our own."""
 
-    def __init__(self, function: Function, inputs: Sequence[TraceInput], weights: Mapping[str, Any]):
+    def __init__(self, function: Function, inputs: Sequence[TraceInput], weights: Weights):
         super().__init__()
         self._function = function
         self._labels = {f"tensors_{index}": given.name for index, given in enumerate(inputs)}  # as export calls them
@@ -143,7 +150,7 @@ class Root(torch.nn.Module):  # type: ignore[misc]
             for target, weight in held:
                 check_kind(f"{word} `{self.label(target)}`", weight, wrappers=True)
 
-    def forward(self, *tensors: Any) -> Any:
+    def forward(self, *tensors: Tensor) -> object:
         ranks = [x.dim() for x in tensors]
         results = self._function(*tensors)
         for name, x, rank in zip(self._labels.values(), tensors, ranks, strict=False):
@@ -158,7 +165,7 @@ class Root(torch.nn.Module):  # type: ignore[misc]
 
 
 def export(
-    function: Function, inputs: Sequence[TraceInput], weights: Mapping[str, Any], places: SourcePlaces,
+    function: Function, inputs: Sequence[TraceInput], weights: Weights, places: SourcePlaces,
     of_text: bool = False, aliases: bool = False,
 ) -> Capture:  # fmt: skip
     """Return the Torch IR of a function of such tensors, without the weights that it does not read.
@@ -171,7 +178,7 @@ def export(
     """
     results: Results = (None, ())  # no attributes of the module, since export restores those
 
-    def flat(*tensors: Any) -> tuple[Any, ...]:
+    def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
         nonlocal results
         symbols.begin(inputs, tensors)
         result, order = function(*tensors), itertools.count()
@@ -179,10 +186,10 @@ def export(
         held = tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
         if not held:
             raise DplcError(f"the function returns {with_article(type(result).__name__)}, not a tensor")
-        if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
+        if any(isinstance(leaf, (SymInt, SymFloat, torch.SymBool)) for leaf in leaves):
             raise DplcError("the function returns a number that depends on the values of a tensor")
         kinds = (
-            next(order) if isinstance(leaf, torch.Tensor) else mould(leaf, order) if tensors_of(leaf) else Fixed(leaf)
+            next(order) if isinstance(leaf, Tensor) else mould(leaf, order) if tensors_of(leaf) else Fixed(leaf)
             for leaf in leaves
         )
         results = spec, tuple(kinds)
@@ -205,7 +212,7 @@ def export(
     with _tracing():
         try:
             with Annotate(places, symbols.note if shapes else None) as marks, symbols.computing():
-                program: Any = torch.export.export(root, stand_ins(inputs), strict=False, dynamic_shapes=shapes)
+                program = torch.export.export(root, stand_ins(inputs), strict=False, dynamic_shapes=shapes)
         except DplcError:
             raise
         except Exception as error:
@@ -316,7 +323,7 @@ def _tracing() -> Iterator[None]:
         yield
 
 
-def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool) -> Any:
+def _functional(program: ExportedProgram, root: Root, places: SourcePlaces, may_change: bool) -> ExportedProgram:
     """Return the program without mutating ops, and without those that PyTorch decomposes into others.
 
     Ops that the table of decompositions does not name (rms_norm, linear, sdpa) stay unchanged.
@@ -358,7 +365,7 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     return functional
 
 
-def _check_numbers(program: Any) -> None:
+def _check_numbers(program: ExportedProgram) -> None:
     """Raise DplcError for a number that does not fit the dtype that torch converts it to.
 
     torch raises an error for it only when it computes. So an op with a number beyond the range of its tensors runs on
@@ -383,39 +390,39 @@ def _check_numbers(program: Any) -> None:
 _WHOLE = {torch.bool: torch.uint8}  # bounds of numbers for a dtype without any
 
 
-def _given(node: Any) -> dict[str, Any]:
+def _given(node: Node) -> dict[str, Any]:
     """Return the arguments of a node by their names in the schema."""
     schema = getattr(node.target, "_schema", None)
     names = (argument.name for argument in schema.arguments) if schema else ()
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
-def _fits(number: Any, dtype: Any) -> bool:
+def _fits(number: Any, dtype: torch.dtype) -> bool:
     if not isinstance(number, (int, float)) or dtype.is_complex:
         return True
     limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(_WHOLE.get(dtype, dtype))
     return bool(limits.min <= number <= limits.max or (dtype.is_floating_point and not math.isfinite(number)))
 
 
-def _nodes(program: Any) -> Iterator[Any]:
+def _nodes(program: ExportedProgram) -> Iterator[Node]:
     """Yield all nodes, those of regions included."""
     for region in regions(program):
         yield from region.graph.nodes
 
 
-def _holders(program: Any, nodes: Iterable[Any]) -> set[str]:
+def _holders(program: ExportedProgram, nodes: Iterable[Node]) -> set[str]:
     """Return the inputs and weights that share memory with the values of nodes."""
     memory = storages(*nodes)
     given = zip(program.graph_signature.input_specs, placeholders(program), strict=True)
     return {spec.target or spec.arg.name for spec, node in given if not memory.isdisjoint(storages(node))}
 
 
-def _mutable(node: Any) -> bool:
+def _mutable(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable and schema.name != HARMLESS
 
 
-def place(node: Any) -> Span | None:
+def place(node: Node) -> Span | None:
     """Return the span of the user's call that produced a node, or else of a call that reads it."""
     spans = ((one.meta.get("custom") or {}).get(KEY) for one in (node, *node.users))
     return next(filter(None, spans), None)
@@ -461,7 +468,7 @@ class RandomNumbers(DplcError):
     """An op draws numbers."""
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """Return `f32` for torch.float32; torch's own name for a dtype that Torch IR has no name for."""
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
@@ -480,7 +487,7 @@ class Conversion:
 
     def __init__(
         self,
-        program: Any,
+        program: ExportedProgram,
         root: Root,
         inputs: Sequence[TraceInput],
         symbols: Symbols,
@@ -491,9 +498,9 @@ class Conversion:
             as_tensors(program)
         symbols.settle()
         self._symbols = symbols
-        self.tensors, self.kinds = dict[str, Any](), dict[str, str]()
+        self.tensors, self.kinds = dict[str, Tensor](), dict[str, str]()
         self.spans: dict[str, Span | str] = {}
-        self._values: dict[Any, Any] = {}  # {FX node: Var, or the tuple of Vars of a region}
+        self._values: dict[Node, Any] = {}  # a Var, or the tuple of Vars of a region
         self._params: dict[str, Param] = {}  # every value by its name; of an op with several results the first
         self._body: list[TorchOp] = []
         self._used, self._tried = set(_RESERVED), dict[str, int]()
@@ -546,7 +553,7 @@ class Conversion:
         self._used.add(name)
         return name
 
-    def _placeholder(self, node: Any, kind: str, wish: str, tensor: Any) -> Var:
+    def _placeholder(self, node: Node, kind: str, wish: str, tensor: Tensor) -> Var:
         """Add an input. Complex numbers are given as the pairs of their parts."""
         name, given = self._fresh(wish), self._type_of(value(node))
         self.kinds[name], self.tensors[name], read = kind, parts_of(tensor), Var(name)
@@ -564,7 +571,7 @@ class Conversion:
         self._params[name] = Param(name, types[0].dtype, types[0].shape)
         return name
 
-    def _region(self, module: Any, outputs: Iterable[Any]) -> None:
+    def _region(self, module: GraphModule, outputs: Iterable[Node]) -> None:
         """Add what the outputs need. The graph is functional, so the other nodes do nothing."""
         needed = set(outputs)
         for node in reversed(module.graph.nodes):
@@ -574,10 +581,10 @@ class Conversion:
             if node in needed and node.op == "call_function":
                 self._call(module, node)
 
-    def _call(self, module: Any, node: Any) -> None:
+    def _call(self, module: GraphModule, node: Node) -> None:
         target, number = node.target, value(node)
-        of_lengths = isinstance(number, torch.SymFloat) and not tensors(*map(value, node.all_input_nodes))
-        if of_lengths or isinstance(number, torch.SymInt):
+        of_lengths = isinstance(number, SymFloat) and not tensors(*map(value, node.all_input_nodes))
+        if of_lengths or isinstance(number, SymInt):
             return  # read where it is used
         if isinstance(target, torch._ops.OpOverload):
             self._statement(node)
@@ -598,7 +605,7 @@ class Conversion:
         else:
             raise DplcError(f"{_aten(target)} is not supported", place(node))
 
-    def _statement(self, node: Any) -> None:
+    def _statement(self, node: Node) -> None:
         schema, span = node.target._schema, place(node)
         namespace, name = schema.name.split("::")
         fields = self._fields(node, schema)
@@ -621,7 +628,7 @@ class Conversion:
         args = tuple((key, given) for key, (given, default) in fields.items() if not _same(given, default))
         self._emit(node, op, args)
 
-    def _fields(self, node: Any, schema: Any) -> Fields:
+    def _fields(self, node: Node, schema: torch.FunctionSchema) -> Fields:
         """Return the fields in schema order, without those of device and memory layout."""
         found: Fields = {}
         given = _given(node)
@@ -641,7 +648,7 @@ class Conversion:
                 found[name] = value, default
         return found
 
-    def _value(self, given: Any, node: Any) -> Value:
+    def _value(self, given: Argument, node: Node) -> Value:
         if isinstance(given, (list, tuple)):
             return tuple(self._value(item, node) for item in given)
         if given is None or isinstance(given, (bool, int, float, str)):
@@ -650,10 +657,10 @@ class Conversion:
             return Var(dtype_name(given))
         if given in self._values:
             return self._values[given]
-        number = value(given) if isinstance(given, torch.fx.Node) else None
-        if isinstance(number, torch.SymInt) and self._symbols.knows(number):
+        number = value(given) if isinstance(given, Node) else None
+        if isinstance(number, SymInt) and self._symbols.knows(number):
             return self._symbols.extent(number)
-        if isinstance(number, torch.SymFloat):
+        if isinstance(number, SymFloat):
             if (constant := constant_of(number)) is not None:
                 return constant
             hint = "compute with a tensor instead; or leave the length out of dynamic="
@@ -662,7 +669,7 @@ class Conversion:
             raise DplcError("a complex number is not supported here", place(node), hint="compute with a tensor of it")
         raise self._refused(node, "depends on the values of a tensor")
 
-    def _complex(self, number: complex, node: Any) -> Value:
+    def _complex(self, number: complex, node: Node) -> Value:
         """Add a complex number as a tensor without dimensions, which promotes as the number does."""
         kinds = (dtype_name(x.dtype) for x in tensors(value(node), *map(value, node.all_input_nodes)))
         dtype = next(filter(PARTS.__contains__, kinds), "c64")
@@ -674,27 +681,29 @@ class Conversion:
         made = self._add("number", "Complex", (("real", real), ("imag", imaginary)), (TensorType(dtype, ()),))
         return Var(made)
 
-    def _refused(self, node: Any, why: str, hint: str | None = None) -> DplcError:
+    def _refused(self, node: Node, why: str, hint: str | None = None) -> DplcError:
         return DplcError(f"torch op '{_aten(node.target)}' {why}", place(node), hint=hint)
 
-    def _emit(self, node: Any, op: str, args: Value) -> None:
+    def _emit(self, node: Node, op: str, args: Value) -> None:
         """Add the statement of a node."""
         given = value(node)
         found = [given]
         if isinstance(given, (list, tuple)):  # a result that was not requested is empty
             found = [torch.empty(0, device="meta") if x is None else x for x in given]
-        if not all(isinstance(x, torch.Tensor) for x in found):
+        if not all(isinstance(x, Tensor) for x in found):
             raise self._refused(node, "gives no tensor")
         if not all(self._symbols.knows(n) for x in found for n in x.shape):
             raise self._refused(node, "gives a shape that depends on the values of a tensor")
         name = self._add(_aten(node.target), op, args, tuple(map(self._type_of, found)))
         self._values[node], self.spans[name] = Var(name), place(node) or _module_path(node)
 
-    def _type_of(self, tensor: Any) -> TensorType:
+    def _type_of(self, tensor: Tensor) -> TensorType:
         return TensorType(dtype_name(tensor.dtype), tuple(map(self._symbols.extent, tensor.shape)))
 
 
-def _aliased(program: Any, user: Container[Any], results: Sequence[Any]) -> tuple[Sequence[Any], Function | None]:
+def _aliased(
+    program: ExportedProgram, user: Container[Node], results: Sequence[Node]
+) -> tuple[Sequence[Node], Function | None]:
     """Return the results to compute, and a function that derives all of them; None if no two share memory.
 
     user: nodes of the inputs that a call gives. The function takes these inputs and the computed results.
@@ -705,7 +714,7 @@ def _aliased(program: Any, user: Container[Any], results: Sequence[Any]) -> tupl
     if shared.isdisjoint(storages(*results)):
         return results, None
 
-    def derived(node: Any) -> bool:
+    def derived(node: Node) -> bool:
         """Return whether a node is a view of shared memory, at indices that no tensor holds."""
         known = not any(free_unbacked_symbols(value(x)) for x in node.all_input_nodes)
         return known and is_view(node) and not shared.isdisjoint(storages(node))
@@ -713,7 +722,7 @@ def _aliased(program: Any, user: Container[Any], results: Sequence[Any]) -> tupl
     below, derive = views_among(program.graph_module, results, user, derived)
     after = derive()
 
-    def views(inputs: Iterable[Any], computed: Sequence[Any]) -> Any:
+    def views(inputs: Iterable[Tensor], computed: Sequence[Tensor]) -> Any:
         given = iter(inputs)
         args = [next(given) if node in user else None for node in nodes]
         for place, node in enumerate(nodes):
@@ -727,7 +736,7 @@ def _aliased(program: Any, user: Container[Any], results: Sequence[Any]) -> tupl
 _END = 2**63 - 1  # the end of a slice that is left open, as torch writes it
 
 
-def _aten(target: Any) -> str:
+def _aten(target: Target) -> str:
     """Return the name of an op as users know it."""
     return str(getattr(target, "_opname", getattr(target, "__name__", target))).strip("_")
 
@@ -735,7 +744,7 @@ def _aten(target: Any) -> str:
 def _same(value: Value, default: Value) -> bool:
     """Return whether a field is at its default: 1.0 is 1, but True is not, and -0.0 is not 0.0."""
 
-    def kind(x: Value) -> Any:
+    def kind(x: Value) -> object:
         return (isinstance(x, bool), math.copysign(1, x)) if isinstance(x, (int, float)) else x.__class__
 
     return kind(value) == kind(default) and bool(value == default)
@@ -754,7 +763,7 @@ def _quenched(fields: Fields) -> bool:
 _BOUND = {"RmsNorm": {"eps": "eps"}, "NanToNum": {"posinf": "max", "neginf": "min"}}
 
 
-def _module_path(node: Any) -> str:
+def _module_path(node: Node) -> str:
     """Return the module that a node belongs to, for an op without a line of the user's text."""
     stack = (node.meta.get("nn_module_stack") or {}).values()
     path, kind = [("", "the function"), *(entry for entry in stack if entry[0])][-1]  # that of `Root` has no path

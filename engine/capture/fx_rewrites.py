@@ -9,49 +9,61 @@ import math
 import operator
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import sympy
 import torch
+from sympy import Expr
+from torch import SymFloat, SymInt, Tensor
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.wrap import tag_activation_checkpoint, wrap_with_autocast
-from torch.fx import GraphModule
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import Argument, Target
 from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from .dynamic_shapes import MOST, Computed, Dim, evaluated
 
+T = TypeVar("T")
 Function = Callable[..., Any]
+Known: TypeAlias = (
+    Tensor | SymInt | SymFloat
+)  # the known part of a value; a tuple of them if a node has several results
+CallInputs: TypeAlias = Sequence[Known]  # of a graph at a call
+Index: TypeAlias = Tensor | SymInt | int | slice | None  # of elements, or a tuple of them
+Nodes = dict[Node, Argument]  # {node: its copy in another graph, or the constant that replaces it}
 
 
-def value(node: Any) -> Any:
+def value(node: Node) -> Known:
     """Return the known part of a node's value: a tensor without data, or several."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 
-def placeholders(graph: Any) -> list[Any]:
+def placeholders(graph: GraphModule | ExportedProgram) -> list[Node]:
     """Return the nodes of the arguments of a module or an exported program."""
     return list(graph.graph.find_nodes(op="placeholder"))
 
 
-def calls(graph: Any, target: Any) -> list[Any]:
+def calls(graph: GraphModule | ExportedProgram, target: Target) -> list[Node]:
     """Return the nodes of a module or an exported program that call a function."""
     return list(graph.graph.find_nodes(op="call_function", target=target))
 
 
-def tensors(*values: Any) -> list[Any]:
+def tensors(*values: object) -> list[Tensor]:
     """Return the tensors among values, in lists and tuples too."""
-    return [x for x in pytree.tree_leaves(values) if isinstance(x, torch.Tensor)]
+    return [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
 
 
-def leaves(graph: GraphModule) -> list[Any]:
+def leaves(graph: GraphModule) -> list[Known]:
     """Return the known parts of all values of a graph, tensors and numbers."""
     return list(pytree.tree_leaves([value(node) for node in graph.graph.nodes]))
 
 
-def is_view(node: Any) -> bool:
+def is_view(node: Node) -> bool:
     """Return whether a node computes nothing: all its memory is that of the tensors it reads."""
     if node.target is operator.getitem and isinstance(value(node.args[0]), (tuple, list)):
         return is_view(node.args[0])
@@ -59,7 +71,7 @@ def is_view(node: Any) -> bool:
     return bool(own) and own <= storages(*node.all_input_nodes)
 
 
-def storages(*nodes: Any) -> set[int]:
+def storages(*nodes: Node) -> set[int]:
     """Return the identities of the memory of the tensors of nodes."""
     found = set()
     for tensor in tensors(*map(value, nodes)):
@@ -74,21 +86,21 @@ def split_off_views(graph: GraphModule, compiled: Callable[[GraphModule], Functi
 
     Results have the strides that the graph gives them, since views that are derived later depend on these.
     """
-    results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
+    results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, Node)]
     below, derive = views_among(graph, results, placeholders(graph), is_view)
-    strides = [x.stride() if isinstance(x, torch.Tensor) and not x.is_contiguous() else () for x in map(value, below)]
+    strides = [x.stride() if isinstance(x, Tensor) and not x.is_contiguous() else () for x in map(value, below)]
     if results == below and not any(strides):
         return compiled(graph)
     made: Function = lambda *_: ()  # noqa: E731
     if below:
-        inner, copies = torch.fx.Graph(), dict[Any, Any]()
+        inner, copies = Graph(), Nodes()
         inner.graph_copy(graph.graph, copies)
         inner.output(tuple(copies[node] for node in below))
         inner.eliminate_dead_code()
         made = compiled(GraphModule(graph, inner))
     views, known = derive(), at_call(graph)
 
-    def run(*args: Any) -> Any:
+    def run(*args: Known) -> object:
         wanted = (tuple(known(args, n) for n in own) for own in strides)
         return views(args, map(restrided, made(*args), wanted))
 
@@ -96,14 +108,14 @@ def split_off_views(graph: GraphModule, compiled: Callable[[GraphModule], Functi
 
 
 def views_among(
-    graph: GraphModule, results: Sequence[Any], given: Container[Any], derived: Callable[[Any], bool]
-) -> tuple[list[Any], Callable[[], Function]]:
+    graph: GraphModule, results: Sequence[Node], given: Container[Node], derived: Callable[[Node], bool]
+) -> tuple[list[Node], Callable[[], Function]]:
     """Return the nodes to compute, and what makes a function of the arguments and these that returns all results.
 
     given: arguments that need not be computed; derived: whether a node, of those that are results or that such views
     read, is to be derived as a view at a call.
     """
-    views = dict[Any, None]()
+    views = dict[Node, None]()
     for node in reversed(graph.graph.nodes):
         if (node in results or not views.keys().isdisjoint(node.users)) and derived(node):
             views[node] = None
@@ -118,7 +130,7 @@ def views_among(
             if _numeric(node) and there.issuperset(node.all_input_nodes):
                 there.add(node)
         numbers = [node for node in read if node not in there and is_number(node)]
-        viewing = torch.fx.Graph()  # from the arguments and the computed tensors to the results
+        viewing = Graph()  # from the arguments and the computed tensors to the results
         taken = enumerate((*arguments, *below, *numbers))  # an argument twice, where it is computed: then as that
         copies = {node: viewing.placeholder(f"x{place}") for place, node in taken}
         views_only = copied(graph, viewing, copies, lambda node: node.op in ("placeholder", "output"))
@@ -128,7 +140,7 @@ def views_among(
     return below, function
 
 
-def restrided(tensor: Any, strides: tuple[int | None, ...]) -> Any:
+def restrided(tensor: Tensor, strides: tuple[int | None, ...]) -> Tensor:
     """Return the tensor with such strides, copied where it has others; itself if they are unknown or repeat memory."""
     if not strides or None in strides or 0 in strides or tensor.stride() == strides:
         return tensor
@@ -136,7 +148,7 @@ def restrided(tensor: Any, strides: tuple[int | None, ...]) -> Any:
     return copy.copy_(tensor)
 
 
-def _numeric(node: Any) -> bool:
+def _numeric(node: Node) -> bool:
     """Return whether a node computes lengths from lengths, not a tensor."""
     return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
 
@@ -148,7 +160,7 @@ _aten = torch.ops.aten
 _BY_INDEX = {_aten.select.int: _aten.index.Tensor, _aten.select_scatter.default: _aten.index_put.default}
 
 
-def indexed(program: Any) -> None:
+def indexed(program: ExportedProgram) -> None:
     """Change a functional program so that a selection at a number out of a tensor is an index by the tensor.
 
     A number with another reader stays for that.
@@ -174,13 +186,13 @@ def indexed(program: Any) -> None:
 _PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)  # as bytes and truth values they are masks
 
 
-def write_elements(tensor: Any, index: Any, given: Any) -> None:
+def write_elements(tensor: Tensor, index: Index, given: Tensor | float) -> None:
     """Compute `tensor[index] = given`, with indices that are tensors without dimensions."""
     if not _of_places(index):
         tensor[index] = given
         return
     part, places = _apart(tensor, index)
-    if not isinstance(given, torch.Tensor):
+    if not isinstance(given, Tensor):
         given = torch.full((), given, dtype=part.dtype, device=part.device)
     given = given.to(part)
     most = sum(place is None for place in places)
@@ -189,7 +201,7 @@ def write_elements(tensor: Any, index: Any, given: Any) -> None:
     _aten.index_put_(part, places, given)
 
 
-def read_elements(tensor: Any, index: Any) -> Any:
+def read_elements(tensor: Tensor, index: Index) -> Tensor:
     """Return a copy of `tensor[index]`, with indices that are tensors without dimensions."""
     return _aten.index(*_apart(tensor, index))
 
@@ -207,12 +219,12 @@ def by_elements(graph: GraphModule) -> GraphModule:
     return graph
 
 
-def _by_places(node: torch.fx.Node) -> bool:
+def _by_places(node: Node) -> bool:
     index = torch.fx.map_arg(node.args[1], value)
-    return isinstance(value(node.args[0]), torch.Tensor) and _of_places(index)
+    return isinstance(value(node.args[0]), Tensor) and _of_places(index)
 
 
-def _is_changed(read: torch.fx.Node) -> bool:
+def _is_changed(read: Node) -> bool:
     """Return whether an op may mutate a value that is computed from a read one, apart from those of `v[i] += x`."""
     computed = {read}
     for node in read.graph.nodes:
@@ -229,26 +241,26 @@ def _is_changed(read: torch.fx.Node) -> bool:
     return False
 
 
-def _several(index: Any) -> tuple[Any, ...]:
+def _several(index: Index) -> tuple[Index, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _of_places(index: Any) -> bool:
+def _of_places(index: Index) -> bool:
     """Return whether tensors of no dimensions are indices among numbers, slices and new axes alone."""
     rest = {type(x) for x in _several(index) if not _is_place(x)}
-    return any(map(_is_place, _several(index))) and rest <= {int, torch.SymInt, slice, type(None), type(...)}
+    return any(map(_is_place, _several(index))) and rest <= {int, SymInt, slice, type(None), type(...)}
 
 
-def _is_place(index: Any) -> bool:
-    return isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in _PLACES
+def _is_place(index: Index) -> TypeGuard[Tensor]:
+    return isinstance(index, Tensor) and index.dim() == 0 and index.dtype in _PLACES
 
 
-def _apart(tensor: Any, index: Any) -> tuple[Any, list[Any]]:
+def _apart(tensor: Tensor, index: Index) -> tuple[Tensor, list[Tensor | None]]:
     """Return the part that the other indices select, and a tensor index or None for each of its dimensions."""
     part = tensor[tuple(slice(None) if _is_place(x) else x for x in _several(index))]
-    kept = [x for x in _several(index) if not isinstance(x, (int, torch.SymInt))]
+    kept = [x for x in _several(index) if not isinstance(x, (int, SymInt))]
     dots = next((number for number, x in enumerate(kept) if x is ...), len(kept))
-    places: list[Any] = [None] * part.dim()
+    places: list[Tensor | None] = [None] * part.dim()
     for number, x in enumerate(kept):
         if _is_place(x):  # after `..` counted from the end; an index has 32 or 64 bits
             places[number if number < dots else number - len(kept)] = x.long() if x.dtype.itemsize < 4 else x
@@ -258,13 +270,13 @@ def _apart(tensor: Any, index: Any) -> tuple[Any, list[Any]]:
 # ---- Inline scans, checkpoints and autocast regions of dynamo's graphs.
 
 
-def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+def flattened(graph: GraphModule, inputs: CallInputs) -> GraphModule:
     """Return the same graph without scans; itself where it has none, or where lengths are open.
 
     inputs: tensors of the shapes of a call.
     """
     scans = calls(graph, associative_scan_op)
-    if not scans or any(isinstance(x, torch.SymInt) for x in inputs):
+    if not scans or any(isinstance(x, SymInt) for x in inputs):
         return graph
     for scan in scans:
         scan.target = _looped
@@ -272,7 +284,7 @@ def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     return make_fx(lambda *args: graph(*args), tracing_mode="fake")(*inputs)
 
 
-def _looped(step: Function, given: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
+def _looped(step: Function, given: Sequence[Tensor], more: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Compute a scan one step after the other."""
     rows = ([x[place] for x in given] for place in range(given[0].shape[0]))
     found = itertools.accumulate(rows, lambda so_far, row: list(step(*so_far, *row, *more)))
@@ -287,7 +299,7 @@ def without_checkpoints(graph: GraphModule) -> GraphModule:
             inner = graph.get_submodule(body.target)
             copies = dict(zip(placeholders(inner), operands, strict=True))
             with graph.graph.inserting_before(call):
-                results: Any = graph.graph.graph_copy(inner.graph, copies)
+                results = graph.graph.graph_copy(inner.graph, copies)
             for node in inner.graph.find_nodes(op="get_attr"):
                 copies[node].target = f"{body.target}.{node.target}"
             for read in tuple(call.users):
@@ -327,15 +339,15 @@ def leaving_autocast() -> Iterator[None]:
             _exit(_entered[-1])
 
 
-_entered: list[Any] = []  # captures are alone
+_entered: list[torch.autocast] = []  # captures are alone
 
 
-def _enter(*settings: Any) -> Any:
+def _enter(*settings: object) -> torch.autocast:
     _entered.append(torch.autocast(*settings))
     return _entered[-1].__enter__()
 
 
-def _exit(region: Any) -> None:
+def _exit(region: torch.autocast) -> None:
     _entered.remove(region)
     region.__exit__(None, None, None)
 
@@ -343,7 +355,7 @@ def _exit(region: Any) -> None:
 # ---- Hold floats that are computed from lengths (`x / n**0.5`) in tensors, as ops take them.
 
 
-_OPS: dict[Any, Any] = {
+_OPS: dict[Target, OpOverload] = {
     operator.add: _aten.add.Tensor, operator.sub: _aten.sub.Tensor, operator.mul: _aten.mul.Tensor,
     operator.truediv: _aten.div.Tensor, operator.pow: _aten.pow.Tensor_Tensor, operator.neg: _aten.neg.default,
     torch.sym_max: _aten.maximum.default, torch.sym_min: _aten.minimum.default, torch._sym_sqrt: _aten.sqrt.default,
@@ -355,41 +367,41 @@ _REALS: dict[str, Function] = {
 }  # fmt: skip
 
 
-def regions(program: Any) -> list[GraphModule]:
+def regions(program: ExportedProgram) -> list[GraphModule]:
     """Return the graph of an exported program and those of its regions, such as `with torch.enable_grad()`."""
     return [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
 
 
-def as_tensors(program: Any) -> None:
+def as_tensors(program: ExportedProgram) -> None:
     """Change the program so that ops read floats of lengths as tensors, if they accept one there."""
     for region in regions(program):
         _hold_floats(region.graph)
 
 
-def constant_of(n: Any) -> float | None:
+def constant_of(n: SymFloat) -> float | None:
     """Return the number that a float computed from lengths equals for all of them, as reals: s / (s*2.0) is a half."""
     real = n.node.expr.replace(lambda e: type(e).__name__ in _REALS, lambda e: _REALS[type(e).__name__](*e.args))
     found = sympy.simplify(real)
     return float(found) if found.is_number else None
 
 
-def _varies(x: Any) -> bool:
+def _varies(x: Node) -> bool:
     """Return whether a node is a float that lengths decide; one out of a tensor is an element of it."""
     return (
-        isinstance(value(x), torch.SymFloat)
+        isinstance(value(x), SymFloat)
         and x.op == "call_function"
         and not tensors(*map(value, x.all_input_nodes))
         and constant_of(value(x)) is None
     )
 
 
-def _hold_floats(graph: Any) -> None:
+def _hold_floats(graph: Graph) -> None:
     """Let every op that accepts a tensor for a float of lengths read one."""
 
     @functools.cache
-    def held(number: Any, dtype: torch.dtype) -> Any:
+    def held(number: Argument, dtype: torch.dtype) -> Node:
         """Return the tensor that holds a number; it is created at its first reader."""
-        arithmetic = isinstance(number, torch.fx.Node) and not isinstance(value(number), (torch.SymInt, int))
+        arithmetic = isinstance(number, Node) and not isinstance(value(number), (SymInt, int))
         if arithmetic and number.target is torch.sym_float:
             return held(number.args[0], dtype)
         if arithmetic and number.target in _OPS:
@@ -402,16 +414,16 @@ def _hold_floats(graph: Any) -> None:
     for user in list(graph.nodes):
         varying = list(filter(_varies, user.all_input_nodes))
         taking, result = _taking_tensors(user, varying) if varying else None, value(user)
-        if taking is not None and isinstance(result, torch.Tensor):
+        if taking is not None and isinstance(result, Tensor):
             user.target, dtype = taking, torch.float64 if result.dtype is torch.float64 else torch.float32
             with graph.inserting_before(user):
                 for number in varying:
                     user.replace_input_with(number, held(number, dtype))
 
 
-def _taking_tensors(user: Any, numbers: Sequence[Any]) -> Any:
+def _taking_tensors(user: Node, numbers: Sequence[Node]) -> OpOverload | None:
     """Return an overload of the op that accepts its arguments, with tensors for some numbers; None without."""
-    if not isinstance(user.target, torch._ops.OpOverload):
+    if not isinstance(user.target, OpOverload):
         return None
     packet, kinds = user.target.overloadpacket, _kinds(user.target)
     values = dict(zip(kinds, user.args, strict=False)) | user.kwargs
@@ -425,7 +437,7 @@ def _taking_tensors(user: Any, numbers: Sequence[Any]) -> Any:
     return None
 
 
-def _kinds(overload: Any) -> dict[str, str]:
+def _kinds(overload: OpOverload) -> dict[str, str]:
     """Return {argument of an overload: its kind}."""
     return {argument.name: str(argument.type) for argument in overload._schema.arguments}
 
@@ -452,10 +464,10 @@ class Lengths:
         nodes = placeholders(graph)
         self.numbers = {index: value(node).node.expr for index, node in enumerate(nodes) if is_number(node)}
         # {length: an argument and the dimension that tell it; None for an argument that is the number}
-        self.places: dict[Any, tuple[int, int | None]] = {}
+        self.places: dict[Expr, tuple[int, int | None]] = {}
         self.narrowed: dict[str, Size] = {}
         self._names = [node.target for node in nodes]
-        self._ranges: dict[Any, tuple[int, int | None]] = {}
+        self._ranges: dict[Expr, tuple[int, int | None]] = {}
         known, shaping = list(_open_numbers(graph)), _symbols(n for x in tensors(leaves(graph)) for n in x.shape)
         dimensions = [told for told in known if told[2] is not None]
         for told in sorted(known, key=lambda told: told[2] is None):  # a dimension before a number
@@ -468,15 +480,15 @@ class Lengths:
         sources = {symbol for e in self.places for symbol in e.free_symbols} | set(self.numbers.values())
         if read := sorted(map(str, (shaping | _symbols(leaves(graph))) - sources)):
             raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")
-        lengths: list[dict[int, Any]] = [{} for _ in nodes]
+        lengths: list[dict[int, Expr]] = [{} for _ in nodes]
         for n, index, place in dimensions:
             lengths[index][place or 0] = n.node.expr
-        self.open: list[dict[int, Any] | None] = [*lengths]
+        self.open: list[dict[int, Expr] | None] = [*lengths]
         for index, e in self.numbers.items():
             if e in self.places or e.free_symbols <= self.places.keys():
                 self.open[index] = None
 
-    def _learn(self, n: Any, index: int, place: int | None) -> None:
+    def _learn(self, n: SymInt, index: int, place: int | None) -> None:
         """Record where a length is told, if nothing told it before, and its range."""
         e = n.node.expr
         if e not in self.places:
@@ -484,7 +496,7 @@ class Lengths:
             low, high = (max(1, known.lower), known.upper) if known else (1, MOST + 1)
             self.places[e], self._ranges[e] = (index, place), (int(low), None if high > MOST else int(high))
 
-    def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
+    def rows(self, args: CallInputs) -> tuple[tuple[int, int, int], ...] | None:
         """Return (low, high, multiple) for every length of a call: torch's range, or one of those of WIDER.
 
         None if a length is outside of what one program serves.
@@ -505,7 +517,7 @@ class Lengths:
             rows.append((low, high, multiple))
         return tuple(rows)
 
-    def dynamic(self, args: Sequence[Any]) -> dict[str, dict[int, Dim | Computed]]:
+    def dynamic(self, args: CallInputs) -> dict[str, dict[int, Dim | Computed]]:
         """Return the value of `dynamic=` in `dplc.compile` for a call. Its lengths are the hints."""
         rows = zip(self.places.items(), self.rows(args) or (), strict=True)
         dims = {e: Dim(self._name(e), *row, hint=_told(args, *told)) for (e, told), row in rows}
@@ -516,29 +528,29 @@ class Lengths:
         }
         return of_each | {f"of_{e}": {0: dims[e]} for e in self._carriers}
 
-    def _name(self, e: Any) -> str:
+    def _name(self, e: Expr) -> str:
         return str(e) if e.is_Symbol else "length_{}_{}".format(*self.places[e])
 
     @property
-    def _carriers(self) -> list[Any]:
+    def _carriers(self) -> list[Expr]:
         """The lengths that only numbers tell: a tensor without elements carries each into a graph of tensors."""
         return [e for e, (_, place) in self.places.items() if place is None]
 
-    def carried(self, args: Sequence[Any]) -> list[Any]:
+    def carried(self, args: CallInputs) -> list[Known]:
         """Return the arguments of a graph without numbers, for a call with numbers."""
         given = without(args, self.numbers)
         like = next(iter(tensors(given)), torch.empty(0))
         return given + [like.new_empty((_told(args, *self.places[e]), 0)) for e in self._carriers]
 
-    def of_tensors(self, part: GraphModule, args: Sequence[Any]) -> GraphModule:
+    def of_tensors(self, part: GraphModule, args: CallInputs) -> GraphModule:
         """Return a part of the graph without numbers among its arguments: it reads the lengths from its tensors.
 
         args: of a call, which fix the numbers that are not lengths.
         """
-        inner = torch.fx.Graph()
+        inner = Graph()
         given = placeholders(part)
-        copies: dict[Any, Any] = {node: inner.node_copy(node) for node in without(given, self.numbers)}
-        known: dict[Any, Any] = {e: args[index] for index, e in self.numbers.items()}
+        copies: Nodes = {node: inner.node_copy(node) for node in without(given, self.numbers)}
+        known: dict[Expr, Known | torch.fx.Proxy] = {e: args[index] for index, e in self.numbers.items()}
         carriers = {e: inner.placeholder(f"of_{e}") for e in self._carriers}
         for e, (index, place) in self.places.items():
             read = inner.call_method("size", (carriers[e], 0) if place is None else (copies[given[index]], place))
@@ -550,19 +562,17 @@ class Lengths:
         return copied(part, inner, copies)
 
 
-def _told(args: Sequence[Any], index: int, place: int | None) -> int:
+def _told(args: CallInputs, index: int, place: int | None) -> int:
     """Return a length of a call: of a dimension of an argument, or an argument that is a number."""
     return int(args[index] if place is None else args[index].shape[place])
 
 
-def _symbols(numbers: Iterable[Any]) -> set[Any]:
+def _symbols(numbers: Iterable[Known]) -> set[sympy.Symbol]:
     """Return torch's symbols of the lengths among numbers."""
-    return {symbol for n in numbers if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
+    return {symbol for n in numbers if isinstance(n, SymInt) for symbol in n.node.expr.free_symbols}
 
 
-def copied(
-    graph: GraphModule, inner: Any, copies: dict[Any, Any], kept: Callable[[Any], bool] | None = None
-) -> GraphModule:
+def copied(graph: GraphModule, inner: Graph, copies: Nodes, kept: Callable[[Node], bool] | None = None) -> GraphModule:
     """Return a graph copied into another one, where some of its nodes have copies already, without dead nodes.
 
     kept: whether a dead node stays; by default one with side effects.
@@ -572,27 +582,27 @@ def copied(
     return GraphModule(graph, inner)
 
 
-def _open_numbers(graph: GraphModule) -> Iterator[tuple[Any, int, int | None]]:
+def _open_numbers(graph: GraphModule) -> Iterator[tuple[SymInt, int, int | None]]:
     """Yield the numbers that a call tells, each with the argument and its dimension; None for the argument itself."""
     for index, node in enumerate(placeholders(graph)):
         known = value(node)
         for place, n in [(None, known)] if is_number(node) else enumerate(getattr(known, "shape", ())):
-            if isinstance(n, torch.SymInt) and n.node.expr.free_symbols:
+            if isinstance(n, SymInt) and n.node.expr.free_symbols:
                 yield n, index, place
 
 
-def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
+def at_call(graph: GraphModule) -> Callable[[CallInputs, int | SymInt], int | None]:
     """Return a function that computes a number of a graph (such as a stride of a result) from the arguments of a call.
 
     It returns None for a number that the arguments do not determine, such as a value that is read out of a tensor.
     """
-    places: dict[Any, tuple[int, int | None]] = {}  # by expression
+    places: dict[Expr, tuple[int, int | None]] = {}  # by expression
     for n, index, place in _open_numbers(graph):
         places.setdefault(n.node.expr, (index, place))
     names = {e: sympy.Dummy(integer=True) for e in places}
 
-    def found(args: Sequence[Any], n: Any) -> int | None:
-        if not isinstance(n, torch.SymInt):
+    def found(args: CallInputs, n: int | SymInt) -> int | None:
+        if not isinstance(n, SymInt):
             return int(n)
         e = n.node.expr.xreplace(names)
         numbers = {names[at]: args[i] if d is None else args[i].shape[d] for at, (i, d) in places.items()}
@@ -601,9 +611,9 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
     return found
 
 
-def is_number(node: Any) -> bool:
+def is_number(node: Node) -> bool:
     """Return whether a node of a graph is a number that is known at a call."""
-    return isinstance(value(node), torch.SymInt)
+    return isinstance(value(node), SymInt)
 
 
 # ---- Python numbers that dynamo passes as tensors, because they changed between calls.
@@ -612,13 +622,13 @@ def is_number(node: Any) -> bool:
 _READS = ("item", _aten.item.default, _aten._local_scalar_dense.default)
 
 
-def numbers(graph: GraphModule) -> dict[int, list[Any]]:
+def numbers(graph: GraphModule) -> dict[int, list[Node]]:
     """Return {argument that is a number in a tensor of no dimensions: the nodes that read it}."""
     given = enumerate([*node.users] for node in placeholders(graph))
     return {index: users for index, users in given if users and all(user.target in _READS for user in users)}
 
 
-def guarded(graph: GraphModule) -> dict[int, Any]:
+def guarded(graph: GraphModule) -> dict[int, float]:
     """Return {argument: its value}, of the numbers that have one value wherever this graph is called."""
     known = {}
     for index, readers in numbers(graph).items():
@@ -628,12 +638,12 @@ def guarded(graph: GraphModule) -> dict[int, Any]:
     return known
 
 
-def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
+def fixed(graph: GraphModule, values: Mapping[int, float]) -> GraphModule:
     """Return the graph without the arguments that have these values."""
     given = placeholders(graph)
-    copies: dict[Any, Any] = {given[index]: None for index in values}
+    copies: Nodes = {given[index]: None for index in values}
     copies |= {reader: values[n] for n, readers in numbers(graph).items() if n in values for reader in readers}
-    return copied(graph, torch.fx.Graph(), copies, lambda _: True)
+    return copied(graph, Graph(), copies, lambda _: True)
 
 
 def carried(graph: GraphModule) -> GraphModule:
@@ -651,7 +661,7 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
     given, readers = placeholders(graph)[index], numbers(graph)[index]
     if value(given).dim() or value(given).dtype is not torch.float64:
         return None
-    inner, copies = torch.fx.Graph(), dict[Any, Any]()
+    inner, copies = Graph(), Nodes()
     held = set(readers)  # nodes that are the number, or a number that is computed from it
     for node in graph.graph.nodes:
         if node in readers:
@@ -672,7 +682,7 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
     return GraphModule(graph, inner)
 
 
-def _gives(node: Any, wanted: Any) -> bool:
+def _gives(node: Node, wanted: Tensor) -> bool:
     """Return whether an op accepts its operands as tensors without data, and gives a tensor of the wanted kind."""
     try:
         made = called_with(node, functools.partial(torch.empty, device="meta"))
@@ -681,19 +691,19 @@ def _gives(node: Any, wanted: Any) -> bool:
         return False
 
 
-def called_with(node: Any, make: Callable[..., Any]) -> Any:
+def called_with(node: Node, make: Callable[..., Any]) -> Any:
     """Return what torch computes for a node with other operands. make: creates one of a shape and a dtype."""
 
-    def stand_in(x: Any) -> Any:
+    def stand_in(x: Node) -> Any:
         return make([n if isinstance(n, int) else n.node.hint for n in value(x).shape], dtype=value(x).dtype)
 
-    function = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
+    function = getattr(Tensor, node.target) if isinstance(node.target, str) else node.target
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), stand_in)
     with torch.no_grad():
         return function(*args, **kwargs)
 
 
-def _is_f32(node: Any) -> bool:
+def _is_f32(node: Node) -> bool:
     """Return whether torch takes a float among an op's tensors as f32; not if the op reads numbers alone."""
     kinds = {torch.result_type(x, 1.0) for x in tensors(*map(value, node.all_input_nodes))}
     return bool(kinds) and kinds.isdisjoint((torch.float64, torch.complex128))
@@ -705,5 +715,5 @@ def eager(graph: GraphModule) -> Function:
     return forward
 
 
-def without(arguments: Sequence[Any], gone: Container[int]) -> list[Any]:
+def without(arguments: Sequence[T], gone: Container[int]) -> list[T]:
     return [argument for index, argument in enumerate(arguments) if index not in gone]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -19,7 +20,8 @@ from ...ir.schemas import DTYPES, PARTS
 from ...ir.sizes import has_sizes
 from ...ir.torch import TorchGraph
 
-Tensors = Mapping[str, Any]  # {name: tensor}
+Device: TypeAlias = torch.device | str | None
+Tensors = Mapping[str, Tensor]  # {name: tensor}
 
 
 class TraceInput(NamedTuple):
@@ -31,11 +33,11 @@ class TraceInput(NamedTuple):
     """
 
     name: str
-    tensor: Any
+    tensor: Tensor
     sizes: Mapping[int, Any] = MappingProxyType({})
     kind: str = "input"
     span: Span | None = None
-    held: Any = None
+    held: Tensor | None = None
 
 
 # ---- Results that are objects holding tensors, such as a cache. PyTorch's pytree does not open them.
@@ -50,19 +52,19 @@ class TensorSlot:
     """Marker for a tensor in the copy of an object."""
 
 
-def tensors_of(value: Any) -> tuple[Any, ...]:
+def tensors_of(value: object) -> tuple[Tensor, ...]:
     """Return the tensors that an object holds, each once, in the order of its attributes and items."""
-    return tuple(x for x in _inside(value, set()) if isinstance(x, torch.Tensor))
+    return tuple(x for x in _inside(value, set()) if isinstance(x, Tensor))
 
 
-def mould(value: Any, order: Iterator[int]) -> ObjectOutput:
+def mould(value: object, order: Iterator[int]) -> ObjectOutput:
     """Return an object as a result. order: gives the index of the next output.
 
     Raises DplcError for an object that cannot be copied.
     """
     parts = list(_inside(value, set()))
     kept = {id(part): part for part in parts if isinstance(part, _CLOSED)}
-    slots = {id(part): TensorSlot() for part in parts if isinstance(part, torch.Tensor)}
+    slots = {id(part): TensorSlot() for part in parts if isinstance(part, Tensor)}
     try:
         copied = copy.deepcopy(value, {**kept, **slots})
     except Exception as error:
@@ -71,19 +73,19 @@ def mould(value: Any, order: Iterator[int]) -> ObjectOutput:
     return ObjectOutput(copied, kept, dict(zip(slots.values(), order)))
 
 
-def _inside(value: Any, seen: set[int]) -> Iterator[Any]:
+def _inside(value: object, seen: set[int]) -> Iterator[object]:
     """Yield the tensors in an object, and the parts of it that are closed; each once."""
     if id(value) in seen or isinstance(value, _PLAIN):
         return
     seen.add(id(value))
-    if isinstance(value, (torch.Tensor, *_CLOSED)):
+    if isinstance(value, (Tensor, *_CLOSED)):
         yield value
         return
     for part in _members(value):
         yield from _inside(part, seen)
 
 
-def _members(value: Any) -> Iterable[Any]:
+def _members(value: object) -> Iterable[object]:
     """Yield the items of a container, then the attributes of an object, those in slots last."""
     if isinstance(value, Mapping):
         yield from value.values()
@@ -98,7 +100,7 @@ def _members(value: Any) -> Iterable[Any]:
 class Fixed:
     """A leaf that is not a tensor. It was part of what was captured, so it cannot change."""
 
-    value: Any
+    value: object
 
 
 @dataclass(frozen=True)
@@ -115,16 +117,16 @@ class ObjectOutput:
     kept: what copies share with it, by identity; slots: {slot: index of the tensor that the function returns}.
     """
 
-    value: Any
-    kept: Mapping[int, Any]
+    value: object
+    kept: Mapping[int, object]
     slots: Mapping[TensorSlot, int]
 
 
 # The structure of what is returned, and per leaf the index of the tensor or whatever else it is.
-Results = tuple[Any, tuple[int | Fixed | ObjectOutput, ...]]
+Results = tuple[pytree.TreeSpec | None, tuple[int | Fixed | ObjectOutput, ...]]
 # How a returned tensor is made: by a call that allocates it, or from an output, which may hold the pairs of complex
 # numbers.
-Output = Callable[..., Any] | bool
+Output = Callable[..., Tensor] | bool
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,12 @@ class Signature:
     the inputs and those of `outputs`, where some share memory.
     """
 
-    arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]] = (None, ())
+    arguments: tuple[pytree.TreeSpec | None, tuple[str | Pairs | Fixed, ...]] = (None, ())
     results: Results = (None, ())
     outputs: tuple[Output, ...] = ()
-    views: Callable[..., Sequence[Any]] | None = None
+    views: Callable[..., Sequence[Tensor]] | None = None
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> dict[str, Tensor]:
         """Return {input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
         spec, expected = self.arguments
         leaves, found = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
@@ -155,7 +157,7 @@ class Signature:
             if isinstance(name, str):
                 bound[name] = leaf
             elif isinstance(name, Pairs):
-                if not isinstance(leaf, torch.Tensor) or not leaf.is_complex():
+                if not isinstance(leaf, Tensor) or not leaf.is_complex():
                     what = f"argument `{name.name}` must hold complex numbers"
                     raise DplcError(what, hint="it did when the function was captured")
                 bound[name.name] = parts_of(leaf)
@@ -164,14 +166,14 @@ class Signature:
                 raise DplcError(what, hint="only tensors may differ between calls: compile again")
         return bound
 
-    def pack(self, outputs: Sequence[Any], device: Any = None, inputs: Iterable[Any] = ()) -> Any:
+    def pack(self, outputs: Sequence[Tensor], device: Device = None, inputs: Iterable[Tensor] = ()) -> Any:
         """Return the function's result from the outputs of the graph and the inputs of the call, in order.
 
         device: of results without elements.
         """
         spec, leaves = self.results
         order = iter(outputs)
-        tensors: Sequence[Any] = [
+        tensors: Sequence[Tensor] = [
             made(device=device)
             if callable(made)
             else torch.view_as_complex(next(order).contiguous()).data
@@ -182,7 +184,7 @@ class Signature:
         if self.views is not None:
             tensors = self.views(inputs, tensors)
 
-        def result(leaf: int | Fixed | ObjectOutput) -> Any:
+        def result(leaf: int | Fixed | ObjectOutput) -> object:
             if isinstance(leaf, ObjectOutput):
                 filled = {id(slot): tensors[place] for slot, place in leaf.slots.items()}
                 return copy.deepcopy(leaf.value, {**leaf.kept, **filled})
@@ -209,7 +211,7 @@ class Capture:
     kinds: Mapping[str, str]
     spans: Mapping[str, Span | str]
     signature: Signature = Signature()
-    reference: tuple[Any, ...] | None = None
+    reference: tuple[Tensor, ...] | None = None
     folds: bool = True
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     written: Callable[[], tuple[TorchGraph, Tensors] | None] | None = field(default=None, compare=False)
@@ -233,12 +235,12 @@ def output(out: Param) -> Output:
     return partial(unset, out)
 
 
-def unset(kind: TensorType | Param, device: Any = None) -> Any:
+def unset(kind: TensorType | Param, device: Device = None) -> Tensor:
     """Return a tensor of a type, with any values."""
     return torch.empty(kind.shape, dtype=getattr(torch, DTYPES.get(kind.dtype, kind.dtype)), device=device)
 
 
-def parts_of(tensor: Any) -> Any:
+def parts_of(tensor: Tensor) -> Tensor:
     """Return complex numbers as pairs of their parts, in one more dimension: a view if the memory holds them so.
 
     Other tensors stay as they are.
@@ -246,7 +248,7 @@ def parts_of(tensor: Any) -> Any:
     return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
 
 
-def check_layout(what: str, tensor: Any) -> None:
+def check_layout(what: str, tensor: Tensor) -> None:
     """Raise DplcError for a tensor whose elements do not lie in memory by strides. what: its name in the message."""
     if tensor.is_nested:
         layout = "jagged" if tensor.layout is torch.jagged else "nested"
@@ -260,7 +262,7 @@ def check_layout(what: str, tensor: Any) -> None:
     raise DplcError(f"{what} is {found}, which is not supported", hint=hint)
 
 
-def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
+def check_kind(what: str, tensor: Tensor, wrappers: bool = False) -> None:
     """Raise DplcError for a tensor with an unsupported layout, or of a subclass that changes its operations.
 
     wrappers: whether a wrapper subclass is allowed.
@@ -272,17 +274,17 @@ def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
         hint = 'compile with torch.compile(.., backend="dplc"), or make it a parameter of a module'
     elif not wrapper and _overrides(kind):
         found = "that changes what operations do"
-        hint = "pass `.as_subclass(torch.Tensor)` where plain operations are meant"
+        hint = "pass `.as_subclass(Tensor)` where plain operations are meant"
     else:
         return
     raise DplcError(f"{what} is a {kind.__name__}, a tensor subclass {found}, which is not supported", hint=hint)
 
 
-def _overrides(kind: Any) -> bool:
+def _overrides(kind: type[Tensor]) -> bool:
     """Return whether a class of tensors has a `__torch_function__` or `__torch_dispatch__` of its own."""
     if issubclass(kind, torch.nn.parameter.UninitializedTensorMixin):  # torch says itself what to do about it
         return False
     function = kind.__torch_function__
-    plain = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
-    dispatched: bool = kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    plain = (Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
+    dispatched: bool = kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
     return dispatched or getattr(function, "__func__", function) not in plain

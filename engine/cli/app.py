@@ -277,8 +277,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _explain(error: Exception, traceback: bool) -> int:
     """Print an error. Return the exit code."""
     kind = type(error).__name__  # typer brings its own copy of click, whose classes have no public name
-    if kind == "NoArgsIsHelpError":
-        error.show()  # type: ignore[attr-defined]
+    if kind == "NoArgsIsHelpError" and hasattr(error, "show"):
+        error.show()
         return USAGE
     if kind == "Abort":
         return INTERRUPTED

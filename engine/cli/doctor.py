@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 from rich.text import Text
 
@@ -98,7 +98,7 @@ def _python() -> str:
     return f"{platform.python_version()} on {platform.machine()} {sys.platform}"
 
 
-def imported_torch() -> Any:
+def imported_torch() -> ModuleType:
     """Return torch, which all commands but `doctor` and `rules` need. Raises Unusable if it cannot be imported."""
     try:
         return importlib.import_module("torch")

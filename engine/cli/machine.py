@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 from ...codegen.launch import DeviceError
 from ...codegen.target import Target, devices, load_device
@@ -110,7 +109,7 @@ def calibrate_device(flags: Flags) -> None:
 
 
 def _deliver(
-    flags: Flags, text: str, machine: Target, base: Target, how: str, names: Sequence[str], **more: Any
+    flags: Flags, text: str, machine: Target, base: Target, how: str, names: Sequence[str], **more: object
 ) -> None:  # fmt: skip
     """Write a device file to `--out`. For `--json`, print its constants next to the published ones.
 

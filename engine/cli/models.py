@@ -22,6 +22,7 @@ from ...ir.interp import torch as meaning
 from ...ir.text.sizes import refusal
 from ..api import choose_device
 from ..capture.dynamic_shapes import Dim
+from ..capture.signature import Tensors
 from ..models import artefact, sources
 from ..models.artefact import Artefact, Model, compile_text, emulator
 from ..models.benching import GATES, compare
@@ -257,7 +258,7 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
     return asked
 
 
-def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str, Any]:
+def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> Tensors:
     """Return the inputs: `--ids`, else random ones.
 
     Raises UsageError for a wrong number of tokens, or for other inputs.
@@ -278,7 +279,7 @@ def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str,
 
 def _weights(
     wanted: Mapping[str, WeightRequest], folder: Path | None, seed: int, tell: Tell
-) -> tuple[dict[str, Any], str]:  # fmt: skip
+) -> tuple[Tensors, str]:  # fmt: skip
     """Return the weights in a folder, random ones without a folder, and a text that names their source."""
     if not wanted:
         return {}, "its weights are its own"

@@ -427,7 +427,8 @@ def kinds_of(lines: Iterable[Applies]) -> set[str]:
 def name_of(parameter: Any) -> str:
     """Return the name of a parameter in messages: the long name of an option, the metavar of an argument."""
     is_option = parameter.param_type_name == "option"
-    return max(parameter.opts, key=len) if is_option else parameter.metavar.strip("[].")  # type: ignore[no-any-return]
+    name: str = max(parameter.opts, key=len) if is_option else parameter.metavar.strip("[].")
+    return name
 
 
 class Commands(typer.Typer):

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
@@ -52,7 +52,7 @@ def print_text(text: str, kind: str, error: bool = False) -> None:
         write(text if text.endswith("\n") or not text else f"{text}\n", error)
 
 
-def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Sequence[str] = ()) -> None:
+def print_rows(titles: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[str] = ()) -> None:
     """Print a table without rules to standard output, or nothing without rows.
 
     left: titles of the columns that are aligned to the left. All columns of a table without titles are.
@@ -74,7 +74,10 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Seque
         write_lines(*map(str.rstrip, text.get().splitlines()))
 
 
-def print_json(record: Any) -> None:
+Record = dict[str, object]  # data that becomes JSON
+
+
+def print_json(record: object) -> None:
     """Print a record with the version of dplc as JSON. Infinities and NaNs, which JSON cannot express, become null."""
     if isinstance(record, dict):
         record = {"dplc": __version__, **record}

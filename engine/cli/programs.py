@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from rich.text import Text
+from torch import Tensor
 
 from ...codegen.arrays import check_room
 from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, run_kernels
@@ -26,6 +27,7 @@ from ...codegen.launch import memory_of
 from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, no_such
 from ...ir.expr import Size, is_int
+from ...ir.node import Node
 from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.tensor import TensorGraph, dtype, inputs
@@ -49,6 +51,7 @@ from ..schedule.scheduling import stored_schedules
 from .options import Flags
 from .output import (
     ARRAYS,
+    Record,
     bars,
     command_line,
     print_json,
@@ -160,8 +163,8 @@ def range_written(text: str) -> tuple[str | None, int, int | None, int | None] |
     """Read `[NAME=]A[..B][:HINT]`. Returns None for anything else."""
     if (found := _RANGE.fullmatch(text)) is None:
         return None
-    name, low, *others = found.groups()
-    return name, int(low), *(number and int(number) for number in others)  # type: ignore[return-value]
+    name, low, high, hint = found.groups()
+    return name, int(low), int(high) if high else None, int(hint) if hint else None
 
 
 def tokens_of(text: str, words: int | None) -> list[int]:
@@ -340,8 +343,8 @@ def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
     scheduled = read_program(text, name, None)[1] if sizes and level in ("tile", "kernel") else units
     if not found and level == "tile":  # a size may be the extent of a block axis alone
         found = [problem for unit in scheduled for problem in VERIFIERS[level](unit)]
-    if not found and kind is Kernel:
-        found = [*disagreements(units)]  # type: ignore[arg-type]
+    if not found:
+        found = [*disagreements([unit for unit in units if isinstance(unit, Kernel)])]
     if found:
         raise Diagnostics(DplcError(f"{name}: {problem}") for problem in found)
     return dump_of(level, units, scheduled, sizes)
@@ -366,13 +369,15 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
     """
     plan, watch = dump.plan, Stopwatch()
     if seed is not None:
-        elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))  # type: ignore[arg-type]
+        elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))
         check_room(elements * REFERENCE_BYTES, f"the arrays of {plan.name}")
         dump = replace(dump, tensors=draw(plan.inputs, seed))
     if dump.level == "torch":
         made = options.compile_values(options.values(dump, watch), watch)
     elif dump.level == "tensor":
-        settled: Any = push_renamings(plan.kernels[0])  # type: ignore[arg-type]
+        graph: Node = plan.kernels[0]
+        assert isinstance(graph, TensorGraph)
+        settled = push_renamings(graph)
         values = Values(dump, options, settled, options.simplified(settled, {}), {}, plan.results)
         made = options.compile_values(values, watch)
     else:
@@ -381,13 +386,13 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
     return replace(made, since=dump.level)
 
 
-def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
+def draw(params: Sequence[Param], seed: int) -> Tensors:
     """Return {input: values}, reproducible from the seed: normal floats, small whole numbers."""
     generator = torch.Generator().manual_seed(seed)
     return {p.name: random_tensor(p.dtype, p.shape, generator, 2 if p.dtype == "b8" else WHOLE_NUMBERS) for p in params}
 
 
-def reference_of(dump: Dump, tensors: Tensors) -> list[Any]:
+def reference_of(dump: Dump, tensors: Tensors) -> list[Tensor]:
     """Return the outputs by the semantics of the dump's own level: floats in float64, integers and bools exact.
 
     Kernel IR means its CUDA text in checked mode: floats are as the kernels compute them. Raises EmulatorError.
@@ -459,19 +464,23 @@ def prepared(flags: Flags, device: str | None, single: str, values: bool = True)
         yield at_binding(compilation, binding, replace(drawn, tensors=tensors, kinds=captured.kinds))
 
 
-def compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
+def compile_record(compilation: Compilation, stage: str | None) -> Record:
     """Return the JSON of `dplc compile`."""
     kernels = [_kernel_record(kernel) | {"text": kernel.text} for kernel in compilation.cuda_kernels]
-    record = {"kernels": kernels, "timings": compilation.timings, "target": compilation.target.arch}
-    record |= ({"ir": compilation.ir(stage)} if stage is not None else {}) | _schedules_record(compilation)
-    return record | ({"trace": [event.record() for event in compilation.events]} if compilation.trace else {})
+    record: Record = {"kernels": kernels, "timings": compilation.timings, "target": compilation.target.arch}
+    if stage is not None:
+        record["ir"] = compilation.ir(stage)
+    record |= _schedules_record(compilation)
+    if compilation.trace:
+        record["trace"] = [event.record() for event in compilation.events]
+    return record
 
 
-def _kernel_record(kernel: CudaKernel) -> dict[str, Any]:
+def _kernel_record(kernel: CudaKernel) -> Record:
     return {"name": kernel.name, "grid": kernel.grid, "block": kernel.block, "smem": kernel.smem}
 
 
-def _schedules_record(compilation: Compilation) -> dict[str, Any]:
+def _schedules_record(compilation: Compilation) -> Record:
     return {"schedules": [origin.record() for origin in compilation.origins]} if compilation.origins else {}
 
 
@@ -498,7 +507,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
 
     Raises DplcError if the difference is too large.
     """
-    compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
+    compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Tensor]()
     on_gpu = device.startswith("cuda")
     if on_gpu and compiled.executor:  # which says what is missing
         inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
@@ -530,7 +539,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
     _check(found)
 
 
-def _judged(captured: Capture, results: list[Any]) -> Judgement:
+def _judged(captured: Capture, results: list[Tensor]) -> Judgement:
     with bars("computing what it means"):
         if isinstance(captured, Dump):
             return judge(results, reference_of(captured, captured.tensors))
@@ -544,10 +553,11 @@ def _check(found: Judgement) -> None:
         raise DplcError(f"{what}; the gate is 1e-5, or twice eager's own error")
 
 
-def judged_record(found: Judgement) -> dict[str, Any]:
+def judged_record(found: Judgement) -> Record:
     """Return the JSON of a comparison with float64, with counts of elements if float64 did not decide all."""
     counts = {"wrong": found.wrong, "as_eager": found.as_eager, "unjudged": found.unjudged}
-    return {"max_abs_err": found.absolute, "max_rel_err": found.relative} | (counts if any(counts.values()) else {})
+    record: Record = {"max_abs_err": found.absolute, "max_rel_err": found.relative}
+    return record | counts if any(counts.values()) else record
 
 
 def judged_line(found: Judgement, since: str) -> str:
@@ -557,13 +567,13 @@ def judged_line(found: Judgement, since: str) -> str:
     return f"against {reference}: {largest}: {found.verdict}"
 
 
-def outputs_told(results: Sequence[Any]) -> Iterator[str]:
+def outputs_told(results: Sequence[Tensor]) -> Iterator[str]:
     """Yield a line for each output: dtype and shape."""
     for place, value in enumerate(results):
         yield f"out{place}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
-def save_outputs(path: Path, results: list[Any]) -> None:
+def save_outputs(path: Path, results: list[Tensor]) -> None:
     """Save outputs as out0, out1, .. in a numpy file, bf16 converted to f32, which numpy has. Raises DplcError."""
     import numpy as np
 

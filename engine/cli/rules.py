@@ -55,7 +55,7 @@ def list_rules(flags: Flags) -> None:
     print_json(passes)
 
 
-def _record(step: PassStep) -> dict[str, Any]:
+def _record(step: PassStep) -> dict[str, object]:
     return {
         "pass": step.name,
         "numbered": step.numbered or None,

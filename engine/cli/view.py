@@ -7,7 +7,7 @@ import threading
 import time
 import webbrowser
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, SearchRequest, page
@@ -29,7 +29,7 @@ def view(flags: Flags) -> None:
         serve_page(flags)
 
 
-def record_of(flags: Flags) -> dict[str, Any]:
+def record_of(flags: Flags) -> dict[str, object]:
     """Return the record of a suite, or of an expression or a model, compiled with its trace."""
     from ..view.live_program import BackgroundJobs
     from ..view.records import suite_record, view_record

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Var, add, free_names, xor
+from ...ir.expr import NameSet, Var, add, free_names, xor
 from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
@@ -54,10 +54,10 @@ from ...ir.kernel import (
     WaitGroup,
     WaitPhase,
 )
-from ...ir.node import nodes
-from ...ir.program import Block, Kernel
+from ...ir.node import Expr, nodes
+from ...ir.program import Block, Kernel, Stmt
 from .limits import Copies, Replications
-from .memory_model import KEPT_BELOW, LANES, LINE, WORD, Waits, busy_warps, sectors, wavefronts
+from .memory_model import KEPT_BELOW, LANES, LINE, WORD, Mask, Waits, busy_warps, sectors, wavefronts
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
@@ -164,10 +164,10 @@ class Surroundings(NamedTuple):
     """
 
     times: float
-    mask: Any
+    mask: Mask
     replications: Replications
     iterations: dict[str, Any]
-    varying: frozenset[str]
+    varying: NameSet
     requested: defaultdict[str, set[int]]
 
     @property
@@ -190,7 +190,7 @@ class _Counter:
         self.total = defaultdict[str, float](float)  # amounts of InstructionCounts
         self.waits = Waits()
         self.words = defaultdict[str, float](float)  # by fragment
-        self.spelled = dict[str, tuple[float, frozenset[str]]]()  # how often an atom is used, and its operands
+        self.spelled = dict[str, tuple[float, NameSet]]()  # how often an atom is used, and its operands
         self.idle = False  # some guard let no thread pass
         alive = threads < launch.block
         self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set))
@@ -208,7 +208,7 @@ class _Counter:
             self.statement(statement)
         self.here = outside
 
-    def statement(self, statement: Any) -> None:
+    def statement(self, statement: Stmt) -> None:
         here, replications = self.here, self.here.replications
         match statement:
             case Replicate(name, extent, body):
@@ -236,7 +236,7 @@ class _Counter:
                 self.count(here.warps, issued=1)
                 self.instruction(statement, replications)
 
-    def instruction(self, statement: Any, replications: Replications) -> None:
+    def instruction(self, statement: Stmt, replications: Replications) -> None:
         """Count what a statement does besides its instruction."""
         here, waits = self.here, self.waits
         match statement:
@@ -357,20 +357,20 @@ class _Counter:
 
     # ---- values
 
-    def value(self, e: Any, fixed: Mapping[str, Any] | None = None) -> Any:
+    def value(self, e: Expr, fixed: Mapping[str, Any] | None = None) -> Any:
         """Return an index, or None where it depends on data. fixed: names with other values than at first."""
         try:
             return evaluate(e, {**self.env, **fixed} if fixed else self.env)
         except (ScheduleError, KeyError, TypeError, AttributeError):
             return None
 
-    def define(self, name: str, e: Any) -> None:
+    def define(self, name: str, e: Expr) -> None:
         value = self.value(e)
         self.env.pop(name, None)
         if value is not None:
             self.env[name] = value
 
-    def where(self, here: Surroundings, condition: Any) -> Surroundings:
+    def where(self, here: Surroundings, condition: Expr) -> Surroundings:
         """Return the threads for which a condition holds at some iteration, and the share of these iterations.
 
         Iterations are those of the innermost loop and of replicated axes. The result is all threads if data decides.
@@ -386,7 +386,7 @@ class _Counter:
         share = float(each.any(axis=(1, 2)).mean()) if asked else 1.0
         return here._replace(times=here.times * share, mask=each.any(axis=0))
 
-    def compute(self, *values: Any, varying: frozenset[str] | None = None) -> Copies:
+    def compute(self, *values: Expr, varying: NameSet | None = None) -> Copies:
         """Count the instructions of values, and return what they depend on.
 
         varying: the values are indices and guards, of which an iteration of a loop computes digits of these names.
@@ -407,10 +407,11 @@ def features(counts: InstructionCounts) -> Features:
 
     `waits` is a table of its own, `block` a list, `spelled` lists of a name and two numbers.
     """
-    return msgspec.to_builtins(counts)  # type: ignore[no-any-return]
+    plain: Features = msgspec.to_builtins(counts)
+    return plain
 
 
-def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
+def counts_of(found: Features) -> InstructionCounts:
     """Return the counts read back. Raises DplcError for features of another model, or that are not numbers."""
     known, waits = features(InstructionCounts(0, 0, 0, 0.0)), found.get("waits")
     odd = found.keys() ^ known.keys()

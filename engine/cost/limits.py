@@ -13,22 +13,22 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...codegen.target import Target
-from ...ir.expr import Binary, Call, Not, Sum, Var, free_names, linear
+from ...ir.expr import Binary, Call, NameSet, Not, Sum, Var, free_names, linear
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.facts.structure import dependencies, summary
 from ...ir.kernel import Element
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoids import monoid
-from ...ir.node import CLASSES, Node, nodes
-from ...ir.program import Block, Kernel
+from ...ir.node import CLASSES, Expr, Node, nodes
+from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
-from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, dtype, operands
+from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, Term, dtype, operands
 from ..language.rule import policy
 
 # ---- Instructions of expressions, counted as the assembler would leave them.
@@ -53,7 +53,7 @@ DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a rem
 MOST_COPIES = 256  # of one index, that are compared
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 
-Copies = frozenset[str]  # the enclosing replications on which a value depends
+Copies = NameSet  # the enclosing replications on which a value depends
 
 
 class Work(NamedTuple):
@@ -73,7 +73,7 @@ class Replications:
     """
 
     extents: dict[str, int] = field(default_factory=dict)
-    open: frozenset[str] = frozenset()
+    open: NameSet = frozenset()
     depends: dict[str, Copies] = field(default_factory=dict)
 
     def of(self, variable: str, extent: int) -> Replications:
@@ -82,22 +82,22 @@ class Replications:
             self.depends[name] -= {variable}
         return Replications({**self.extents, variable: extent}, self.open | {variable}, self.depends)
 
-    def changed(self, place: Any) -> None:
+    def changed(self, place: Expr) -> None:
         """Record that a written register differs from copy to copy, but for the copies that its index names."""
         if isinstance(place, Var | Element):
             differs = self.extents.keys() - free_names(getattr(place, "index", ()))
             self.depends[place.name] = self.depends.get(place.name, frozenset()) | differs
 
-    def work(self, values: Iterable[Any], varying: frozenset[str] | None = None) -> tuple[Work, Copies]:
+    def work(self, values: Iterable[Expr], varying: NameSet | None = None) -> tuple[Work, Copies]:
         """Return the instructions of some values of one statement, and what they depend on.
 
         varying: the values are indices and guards, of which those count that hold a quotient or a remainder of one of
         these names. The rest is part of an address, or is computed before the loop.
         """
-        seen: dict[Any, tuple[Copies, bool]] = {}
+        seen: dict[Expr, tuple[Copies, bool]] = {}
         counted: list[list[float]] = []
 
-        def visit(e: Any) -> tuple[Copies, bool]:
+        def visit(e: Expr) -> tuple[Copies, bool]:
             """Return on what an expression depends, and whether it is known once all is unrolled, or before a loop."""
             if e in seen:
                 return seen[e]
@@ -124,7 +124,7 @@ class Replications:
         depends, _ = visit(tuple(values))
         return Work(*map(sum, zip(*counted, strict=True))), depends
 
-    def _different(self, e: Any) -> float:
+    def _different(self, e: Expr) -> float:
         """Return the share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
         names = sorted(free_names(e) & self.open)
         points = list(itertools.product(*(range(self.extents.get(name, 1)) for name in names)))
@@ -134,7 +134,7 @@ class Replications:
         return len(made) / len(points)
 
 
-def _instructions(e: Any, index: bool, depends: Mapping[Any, Any]) -> Work:
+def _instructions(e: Expr, index: bool, depends: Mapping[Expr, tuple[Copies, bool]]) -> Work:
     """Return the instructions of an expression without its operands.
 
     A product that only this sum needs is part of it: one that depends on the same.
@@ -178,13 +178,13 @@ def fixed_seconds(target: Target, ends: float = 1.0) -> float:
     return float(target.launch_seconds + ends * policy(target).memory_trips * target.memory_latency_seconds)
 
 
-def parts(root: Any, stored: Container[Any], ends: Container[Any] = ()) -> tuple[list[Any], list[Any]]:
+def parts(root: Term, stored: Container[Term], ends: Container[Term] = ()) -> tuple[list[Term], list[Term]]:
     """Return (the operations that make a value from what is in memory, what they read there), each once.
 
     The values at the ends count as stored.
     """
-    made: dict[Any, None] = {}
-    read: dict[Any, None] = {}
+    made: dict[Term, None] = {}
+    read: dict[Term, None] = {}
     pending = [root]
     while pending:
         term = pending.pop()
@@ -199,7 +199,7 @@ def parts(root: Any, stored: Container[Any], ends: Container[Any] = ()) -> tuple
     return list(made), list(read)
 
 
-def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
+def slots_of(flow: Dataflow, made: list[Term], target: Target) -> float:
     """Count the issue slots of some operations over all their elements.
 
     A product that is only summed up is part of the sum.
@@ -215,7 +215,7 @@ def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
     return total
 
 
-def bytes_of(flow: Dataflow, values: list[Any]) -> int:
+def bytes_of(flow: Dataflow, values: list[Term]) -> int:
     """Return the bytes of some values in memory, each once."""
     return sum(flow.elements(flow.mask[v.x if v.__class__ is Remap else v]) * DTYPE_BYTES[dtype(v)] for v in values)
 
@@ -270,13 +270,13 @@ def _bytes(kernel: Kernel) -> float:
     return float(sum(min(asked[name], size) for name, size in sizes.items()))
 
 
-def _times(value: Any, body: Block, around: Set[str]) -> int:
+def _times(value: Expr, body: Block, around: Set[str]) -> int:
     """Return how many values something in a kernel has: one for each iteration of the loops around that it needs."""
     extents = _extents(body)
     return math.prod(extents[name] for name in dependencies(value, body) & around)
 
 
-def _extents(body: Block) -> dict[str, Any]:
+def _extents(body: Block) -> dict[str, Expr]:
     return {loop.var: loop.stop for loop in summary(body).loops}
 
 
@@ -290,7 +290,7 @@ def _slots(kernel: Kernel, target: Target) -> float:
     body, sums = kernel.body, summary(kernel.body).sums
     summed = {stmt.val.name for stmt in sums if stmt.fn == "add" and stmt.val.__class__ is Var}
     running = _running(body)
-    keys: set[Any] = set()
+    keys: set[Expr] = set()
     total = 0.0
     for stmt, around in _placed(body, frozenset()):
         match stmt:
@@ -307,7 +307,7 @@ def _slots(kernel: Kernel, target: Target) -> float:
     return total
 
 
-def _placed(block: Block, around: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+def _placed(block: Block, around: NameSet) -> Iterator[tuple[Stmt, NameSet]]:
     """Yield every statement with the loops around it.
 
     A value computed from a sum does not vary with the loops of the sum.
@@ -317,7 +317,7 @@ def _placed(block: Block, around: frozenset[str]) -> Iterator[tuple[Any, frozens
         yield from _placed(getattr(stmt, "body", ()), around | {stmt.var} if isinstance(stmt, For) else around)
 
 
-def _running(body: Block) -> dict[str, Any]:
+def _running(body: Block) -> dict[str, Expr]:
     """Return the values `where(k <= t, x, e)` of running reductions, each with the extent of its k.
 
     x is the same for every t. Scores under a causal mask are not, and each of them is an operation of its own.
@@ -325,7 +325,7 @@ def _running(body: Block) -> dict[str, Any]:
     """
     found = summary(body)
     extents = _extents(body)
-    made: dict[str, Any] = {let.dst: let.val for let in found.lets} | {load.dst: load.idx for load in found.loads}
+    made: dict[str, Expr] = {let.dst: let.val for let in found.lets} | {load.dst: load.idx for load in found.loads}
     made |= {stmt.acc: stmt.val for stmt in found.sums}
     running = {}
     for let in found.lets:
@@ -339,7 +339,7 @@ def _running(body: Block) -> dict[str, Any]:
     return running
 
 
-def _names(value: Any, made: dict[str, Any], skipped: Any = None) -> set[str]:
+def _names(value: Expr, made: dict[str, Expr], skipped: Node | None = None) -> set[str]:
     """Return the names that a value depends on, through the definitions of its operands, but for a part of it."""
     todo, found = [value], set[str]()
     while todo:

@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...codegen.target import Target
 from ...ir.facts.layout import IDLE, SECTOR, lanes_at_once, warp_wavefronts
 
 LANES, LINE = 32, 128
+Mask = NDArray[np.bool_]  # of lanes, (warps, lanes)
+OfLanes = NDArray[np.int64]  # a number for each lane, (warps, lanes)
 
 
-def busy_warps(mask: Any) -> float:
+def busy_warps(mask: Mask) -> float:
     """Count the warps with a lane that is not idle."""
     return float(mask.any(axis=1).sum())
 
 
-def sectors(places: Any, mask: Any) -> list[set[int]]:
+def sectors(places: OfLanes, mask: Mask) -> list[set[int]]:
     """Return the sectors that each warp touches.
 
     The first argument is the first byte of each lane (warps, lanes), aligned to the bytes that the lane moves.
@@ -33,7 +35,7 @@ def sectors(places: Any, mask: Any) -> list[set[int]]:
     return [set(warp[busy].tolist()) for warp, busy in zip(touched, mask, strict=True)]
 
 
-def wavefronts(words: Any, width: int, mask: Any) -> tuple[int, int]:
+def wavefronts(words: OfLanes, width: int, mask: Mask) -> tuple[int, int]:
     """Return the wavefronts of warps, and the least possible number. words: the first word of each lane (warps, lanes).
 
     width: words a lane. A warp goes in groups of lanes (`lanes_at_once`); a group takes as many as the most different

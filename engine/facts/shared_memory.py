@@ -136,7 +136,7 @@ def item(site: Site, stage: Stage) -> int:
 @statement_fact
 def smem_left(site: Site) -> int:
     """Return the shared memory that neither shared tiles nor the exchanges of Combines use."""
-    return site.target.smem - all_shared_tile_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
+    return site.target.smem - all_shared_tile_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)
 
 
 @fact("fitting([record], int) -> [record]", TILE)

@@ -472,7 +472,7 @@ def place_needs(site: Site, condition: Expression, index: ExpressionList) -> boo
     if any(atom.__class__ is not Var for atom in bounded) or decide(condition, site.ranges) is False:
         return True
     mine, body = free_names(condition), site.kernel.body
-    values = {*summary(body).folded, *(stmt.dst for stmt in nodes(body, Let, Load))}  # type: ignore[attr-defined]
+    values = {*summary(body).folded, *(stmt.dst for stmt in nodes(body, Let, Load))}
     around = map(_steered_by, site.enclosing)
     return not mine.isdisjoint(values.union(dependencies(index, body), *around))
 
@@ -533,7 +533,7 @@ def loads_without(body: Block, axis: Var) -> int:
 @fact("changes(run, expr) -> bool", "kernel")
 def changes_register(body: Block, e: Any) -> bool:
     """Return whether a run changes a register or an address that an expression reads."""
-    places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly, Shuffle)}  # type: ignore[type-var,attr-defined]
+    places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly, Shuffle)}
     places |= {stmt.into.name for stmt in nodes(body, LoadFrom)}
     places |= {stmt.base for stmt in nodes(body, Advance)}
     return isinstance(e, Node) and not places.isdisjoint(names_read(e))
@@ -546,7 +546,7 @@ def clash(first: Block, second: Block) -> bool:
 
 
 def _defined(body: Block) -> set[str]:
-    return {stmt.dst for stmt in nodes(body, Define, Base, Registers)}  # type: ignore[type-var,attr-defined]
+    return {stmt.dst for stmt in nodes(body, Define, Base, Registers)}
 
 
 @kernel_fact

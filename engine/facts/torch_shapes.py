@@ -108,7 +108,7 @@ def total(xs: ExpressionList) -> Expression:
 @torch_fact
 def joined(xs: Tensors, d: int) -> NumberList:
     """Return the shape of tensors concatenated along a dimension."""
-    return put(xs[0].shape, d, sum(x.shape[d] for x in xs))  # type: ignore[no-any-return]
+    return put(xs[0].shape, d, sum(x.shape[d] for x in xs))
 
 
 def _with_ones(site: TorchSite, x: View, *places: int) -> View:
@@ -152,7 +152,7 @@ def element(x: Number, to: Var) -> Number:
 def neutral(fold: str, of: Var) -> Number:
     """Return the neutral element of a reduction of torch (`sum`, `prod`, `mean`, `amax`, `amin`) in a dtype."""
     fn = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}[fold]
-    return identity(fn, of.name)  # type: ignore[no-any-return]
+    return identity(fn, of.name)
 
 
 @torch_fact
@@ -505,7 +505,7 @@ def letters(site: TorchSite, equation: str, operands: Tensors) -> Any:
 @torch_fact
 def subscript(equation: str, n: int, found: Any) -> AxisList:
     """Return the axes of the n-th operand; of the result for -1."""
-    return found[n] if n >= 0 else tuple(o for name in _equation(equation)[1] for o in found.get(name, ()))  # type: ignore[no-any-return]
+    return found[n] if n >= 0 else tuple(o for name in _equation(equation)[1] for o in found.get(name, ()))
 
 
 @torch_fact

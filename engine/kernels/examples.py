@@ -34,7 +34,7 @@ from ..rewrite.statements.driver import LEVELS, Engine
 from ..rewrite.statements.pattern import RuleExpressions
 from ..rewrite.statements.site import Site
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
-from ..rewrite.torch_rules.lower import TorchLowering, TorchRule, compile_rules
+from ..rewrite.torch_rules.lower import RuleTable, TorchLowering, TorchRule, compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable
 from ..rewrite.trace import program_key
 from .fusion_pass import Fusion, FusionRules
@@ -222,7 +222,7 @@ def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tupl
     return lowered.graph, any(fired.rule is compiled.rule for fired in lowered.firings)
 
 
-def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:
+def attempts(rule: TorchRule, graph: TorchGraph, others: RuleTable) -> Iterator[Exception | None]:
     """Yield the error of a rule at each op that it is for, None if it fires. others: rules that lower its operands."""
     lowering = TorchLowering(graph, others, {})
     for statement in graph.body:
@@ -279,7 +279,7 @@ def rewritten(
 
 def materialised(graph: TensorGraph, stored: Collection[Term] = ()) -> tuple[TensorGraph, set[Term]]:
     """Return a program with a `mat` of the `stored` values alone, and the operands of the `mat`s that it had."""
-    done: dict[Any, Term] = {}
+    done: dict[Term, Term] = {}
     marked: set[Term] = set()
     for term in terms(graph):
         if isinstance(term, Mat):
@@ -292,7 +292,7 @@ def materialised(graph: TensorGraph, stored: Collection[Term] = ()) -> tuple[Ten
     return TensorGraph(graph.name, graph.ins, outs), marked
 
 
-def _try_terms(engine: Any, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
+def _try_terms(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
     """Run a rule on whole graphs, before and after; a rule of two kernels gives one kernel of Loop IR."""
 
     def read(block: s.Nodes) -> TensorGraph:
@@ -300,7 +300,7 @@ def _try_terms(engine: Any, rule: Rule, example: s.Example, target: Target) -> E
         return TensorGraph(graph.name, graph.ins, graph.outs)  # without names of values
 
     before, parameters = read(example.before), settings_of(example, rule)
-    after: Any
+    after: list[Kernel] | TensorGraph
     if mentions_mat(rule):
         after, refusals = fused_alone(rule, before, target, parameters)
         if isinstance(after, list):
@@ -318,6 +318,6 @@ def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:
     return {f"{rule.name}.{name}": value.name if isinstance(value, Var) else value for name, value in values.items()}
 
 
-TRIES: dict[str, Callable[[Any, Rule, s.Example, Target], ExampleOutcome | None]] = {
+TRIES: dict[str, Callable[[Engine, Rule, s.Example, Target], ExampleOutcome | None]] = {
     **dict.fromkeys(LEVELS, _try_statements), "torch": _try_torch, "tensor": _try_terms,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from collections import ChainMap, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import TypeVar
 
 from ...ir.compose import index, rebuilt, remap, remap_expr
 from ...ir.expr import Axis, Binary, add, linear, multiply, subtract
@@ -43,7 +43,9 @@ from ...ir.tensor import (
 )
 from ...ir.torch import TorchOp
 
-Task = tuple[Any, tuple[tuple[Axis, Any], ...]]  # a value, and the axes of it that are substituted
+Task = tuple[Term, tuple[tuple[Axis, Expr], ...]]  # a value, and the axes of it that are substituted
+A = TypeVar("A")
+R = TypeVar("R")
 FOLDING = (Reduce, Fold)
 
 
@@ -53,18 +55,18 @@ class Resolver:
     sources: filled with the value that each resolved one was.
     """
 
-    def __init__(self, flow: Dataflow, stored: Container[Any], values: dict[Any, str], sources: dict[Any, Any]):
+    def __init__(self, flow: Dataflow, stored: Container[Term], values: dict[Term, str], sources: dict[Term, Term]):
         self.flow, self.stored, self.values, self.sources = flow, stored, values, sources
         self.known: dict[Task, Term] = {}
         self.missing: list[Task] = []
-        self._plain: dict[Any, bool] = {}
+        self._plain: dict[Term, bool] = {}
 
     @functools.cached_property
     def names(self) -> set[str]:
         """The names of all axes."""
         return {axis.name for axis in self.flow.axes}
 
-    def _is_plain(self, term: Any) -> bool:
+    def _is_plain(self, term: Term) -> bool:
         """Return whether a value is stored, or nothing needs to be pushed below it."""
         return decide_below(
             term,
@@ -73,17 +75,17 @@ class Resolver:
             lambda x: () if x in self.stored else operands(x),
         )
 
-    def _reads_plainly(self, term: Any) -> bool:
+    def _reads_plainly(self, term: Term) -> bool:
         return (term.__class__ is not Remap or self._leaf(term.x)) and all(map(self._is_plain, operands(term)))
 
-    def _leaf(self, term: Any) -> bool:
+    def _leaf(self, term: Term) -> bool:
         return term.__class__ is Input or term in self.stored
 
     def kernel(self, root: Term) -> Term:
         """Return the value of a stored term over other stored terms and inputs."""
         return root if self._reads_plainly(root) else self._resolve((root, ()))
 
-    def moved(self, value: Term, places: Mapping[Axis, Any]) -> Term:
+    def moved(self, value: Term, places: Mapping[Axis, Expr]) -> Term:
         """Return a value at other indices, or with free axes renamed."""
         return self._resolve(_task(value, places))
 
@@ -105,7 +107,7 @@ class Resolver:
             self.known[key] = result
         return self.known[task]
 
-    def _need(self, term: Any, places: Mapping[Axis, Any]) -> Any:
+    def _need(self, term: Term, places: Mapping[Axis, Expr]) -> Term:
         """Return a term at other indices if it is known already; otherwise record it as missing.
 
         The result is of no use if the term is missing.
@@ -119,47 +121,47 @@ class Resolver:
             self.missing.append(task)
         return self.known.get(task, term)
 
-    def _step(self, term: Any, substitution: Sequence[tuple[Axis, Any]]) -> Term:
-        kind, places = term.__class__, dict(substitution)
+    def _step(self, term: Term, substitution: Sequence[tuple[Axis, Expr]]) -> Term:
+        places = dict(substitution)
 
-        def operand(x: Any) -> Any:
+        def operand(x: Term) -> Term:
             return self._need(x, places)
 
-        def at(e: Any) -> Any:
+        def at(e: Expr) -> Expr:
             return substitute(e, places, lambda x: _as_index(operand(x)))
 
-        if kind is Elementwise:
+        if term.__class__ is Elementwise:
             return Elementwise(term.fn, tuple([operand(x) for x in term.args]))
-        if kind in FOLDING:
+        if isinstance(term, FOLDING):
             free = {axis for e in places.values() for axis in index_axes(e)}
             taken = [axis.name for axis in free]
             places |= {
                 axis: Axis(unused(axis.name, self.names, taken), axis.extent) for axis in term.over if axis in free
             }
             return _folded(term, places, operand)
-        if kind is Remap:
-            return self._need(term.x, {**places, **{axis: at(e) for axis, e in term.map}})  # type: ignore[no-any-return]
-        if kind is Case:
+        if term.__class__ is Remap:
+            return self._need(term.x, {**places, **{axis: at(e) for axis, e in term.map}})
+        if term.__class__ is Case:
             cond = at(term.cond)
             if cond is True or cond is False:
-                return operand(term.a if cond else term.b)  # type: ignore[no-any-return]
+                return operand(term.a if cond else term.b)
             return Case(cond, operand(term.a), operand(term.b))
-        return index(at(term.expr)) if kind is Index else term
+        return index(at(term.expr)) if term.__class__ is Index else term
 
 
-def _task(term: Any, places: Mapping[Axis, Any]) -> Task:
+def _task(term: Term, places: Mapping[Axis, Expr]) -> Task:
     return term, tuple([(axis, places[axis]) for axis in axes(term) if places.get(axis, axis) is not axis])
 
 
-def _as_index(term: Any) -> Any:
+def _as_index(term: Term) -> Expr:
     """Return a value where an index expression is wanted."""
     return term.expr if term.__class__ is Index else term.value if term.__class__ is Const else term
 
 
-def _folded(term: Any, names: Mapping[Axis, Any], operand: Callable[[Any], Any]) -> Term:
+def _folded(term: Reduce | Fold, names: Mapping[Axis, Expr], operand: Callable[[Term], Term]) -> Term:
     """Return a reduction of other operands, over axes under other names."""
     over = tuple(names.get(axis, axis) for axis in term.over)
-    if term.__class__ is Reduce:
+    if isinstance(term, Reduce):
         return Reduce(term.fn, over, operand(term.x))
     return Fold(term.part, over, tuple(map(operand, term.args)))
 
@@ -180,7 +182,7 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
     roots = [out.value for out in graph.outs]
     order = postorder(roots)
     taken = _taken(order, set(roots))
-    new: dict[Any, Any] = {}
+    new: dict[Term, Term] = {}
     for term in order:
         new[term] = _under(term, taken, new)
     if all(new[root] is root for root in roots):
@@ -190,7 +192,7 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
     if origins is not None:
         for old, origin in tuple(origins.items()):
             origins.setdefault(becomes.get(old, old), origin)
-    names: dict[Any, Named] = {}
+    names: dict[Term, Named] = {}
     for named in graph.names:
         value = becomes.get(named.value)
         if value is not None and value.__class__ not in (Input, Remap):
@@ -199,13 +201,13 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
     return TensorGraph(graph.name, tuple(ins.get(x, x) for x in graph.ins), outs, tuple(names.values()))
 
 
-def _taken(order: Sequence[Any], stored: Container[Any]) -> dict[Any, Renaming]:
+def _taken(order: Sequence[Term], stored: Container[Term]) -> dict[Term, Renaming]:
     """Return the values that are computed under their readers' names, with these.
 
     A renaming also names axes that are reduced below, so that a row and its sum go on to share their names.
     """
-    taken: dict[Any, Renaming] = {}
-    asked: defaultdict[Any, list[Renaming]] = defaultdict(list)  # what each reader would have a value computed under
+    taken: dict[Term, Renaming] = {}
+    asked: defaultdict[Term, list[Renaming]] = defaultdict(list)  # what each reader would have a value computed under
     for term in reversed(order):
         renaming = {} if term in stored else _agreed(term, asked[term])
         if renaming:
@@ -218,22 +220,22 @@ def _taken(order: Sequence[Any], stored: Container[Any]) -> dict[Any, Renaming]:
     return taken
 
 
-def _agreed(term: Any, asked: Sequence[Renaming]) -> Renaming:
+def _agreed(term: Term, asked: Sequence[Renaming]) -> Renaming:
     """Return the renaming that all consumers of a value need, if the value can be computed so."""
     if not asked[0]:
         return {}
-    own, together, kind = axes(term), dict(ChainMap(*asked)), term.__class__
+    own, together = axes(term), dict(ChainMap(*asked))
     first, *others = [{axis: one[axis] for axis in own if axis in one} for one in asked]
     if any(other != first for other in others):
         return {}
-    if kind in FOLDING:
+    if isinstance(term, FOLDING):
         if not first and asked[0].keys().isdisjoint(term.over):
             return {}
         free, folded = ({together.get(axis, axis) for axis in group} for group in (own, term.over))
         if len(folded) == len(term.over) and folded.isdisjoint(free):  # captures no axis that is folded
             return together
         return {} if free & {*term.over} else {a: e for a, e in together.items() if a not in term.over}
-    moves = kind is Elementwise or kind is Case or (kind is Remap and _renames(term))
+    moves = term.__class__ is Elementwise or term.__class__ is Case or (term.__class__ is Remap and _renames(term))
     return together if first and moves else {}
 
 
@@ -252,32 +254,32 @@ def _inside(term: Remap, outer: Renaming) -> Renaming:
     return {axis: image for axis, image in inner.items() if image is not axis}
 
 
-def _under(term: Any, taken: Mapping[Any, Renaming], new: Mapping[Any, Any]) -> Any:
+def _under(term: Term, taken: Mapping[Term, Renaming], new: Mapping[Term, Term]) -> Term:
     """Return a value under the names that it takes over."""
-    renaming, kind = taken.get(term, {}), term.__class__
+    renaming = taken.get(term, {})
 
-    def operand(x: Any) -> Any:
+    def operand(x: Term) -> Term:
         return new[x] if x in taken else remap(new[x], renaming)
 
-    if kind is Elementwise:
+    if term.__class__ is Elementwise:
         return Elementwise(term.fn, tuple(map(operand, term.args)))
-    if kind in FOLDING:
+    if isinstance(term, FOLDING):
         return _folded(term, renaming, operand)
-    if kind is Case:
+    if term.__class__ is Case:
         return Case(remap_expr(term.cond, renaming), operand(term.a), operand(term.b))
-    if kind is not Remap:
+    if term.__class__ is not Remap:
         return term
     if term.x in taken and _renames(term):  # of one that does not, names of axes folded below alone
         return new[term.x]
     return remap(remap(new[term.x], dict(term.map)), renaming)
 
 
-def _own_names(roots: Sequence[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
+def _own_names(roots: Sequence[Term]) -> tuple[dict[Term, Input], dict[Term, Term]]:
     """Return the inputs that are never read plainly, with their first consumers' names, and each value over these."""
     order = postorder(roots)
     plain = {*roots, *(x for term in order for x in operands(term)[term.__class__ is Remap :])}
-    better: dict[Any, Input] = {}
-    new: dict[Any, Any] = {}
+    better: dict[Term, Input] = {}
+    new: dict[Term, Term] = {}
     for term in order:
         x = term.x if term.__class__ is Remap else None
         if x.__class__ is Input and x not in plain and x not in better and _renames(term):
@@ -294,7 +296,7 @@ def _own_names(roots: Sequence[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
 # ---- The number of elements that a kernel would compute for one element of another value.
 
 
-Below = dict[Any, frozenset[tuple[Any, ...]]]  # the indices at which each value is read: an expression for each axis
+Below = dict[Term, frozenset[tuple[Expr, ...]]]  # the indices at which each value is read: an expression for each axis
 
 
 class Places:
@@ -304,12 +306,12 @@ class Places:
     many. Each index costs a computation of its own, in text and in time.
     """
 
-    def __init__(self, flow: Dataflow, kept: Set[Any]):
+    def __init__(self, flow: Dataflow, kept: Set[Term]):
         self.flow, self.kept = flow, kept
-        self.below: dict[Any, Below] = {}
-        self.count: dict[Any, int] = {}
+        self.below: dict[Term, Below] = {}
+        self.count: dict[Term, int] = {}
 
-    def visit(self, term: Any) -> None:
+    def visit(self, term: Term) -> None:
         """Count the indices that consumers of a term need.
 
         The first one counts, and each further index of the term or of a value below it.
@@ -337,7 +339,7 @@ def _merged(one: Below, other: Below) -> Below:
     return {**one, **{value: places | one.get(value, frozenset()) for value, places in other.items()}}
 
 
-def _moved(below: Below, view: Sequence[tuple[Axis, Any]]) -> Below:
+def _moved(below: Below, view: Sequence[tuple[Axis, Expr]]) -> Below:
     """Return the indices as read through a view."""
     images = dict(view)
     exprs = {e for places in below.values() for place in places for e in place}  # those of a chain share many
@@ -377,7 +379,7 @@ def _uncut(out: Output, values: Container[Term]) -> Output:
             high = operate("//", place, stride)
             digits[axis] = high if axis is out.axes[0] else operate("%", high, axis.extent)
             stride = multiply(stride, axis.extent)
-        new: dict[Any, Term] = {}
+        new: dict[Term, Term] = {}
         for term in region:
             new[term] = rebuilt(term, new.__getitem__) if term.__class__ is Elementwise else remap(term, digits)
         return Output(out.name, order, new[out.value])
@@ -417,17 +419,17 @@ def _offset(order: Sequence[Axis], images: Mapping[Axis, Expr]) -> Expr:
 # common is computed for each, and each value is stored where its own range is.
 
 
-Range = tuple[Any, int]  # the axis of a value, and the index of the whole where it starts
+Range = tuple[A, int]  # the axis of a value, and the index of the whole where it starts
 
 
-def translation(e: Any) -> Range | None:
+def translation(e: Expr) -> Range[Axis] | None:
     """Return the axis that an index expression shifts, and by how much; None where it does more."""
     atoms, start = linear(e)
     shifted = [atom for atom, factor in atoms.items() if atom.__class__ is Axis and factor == 1]
     return (shifted[0], start) if len(shifted) == len(atoms) == 1 else None
 
 
-def side_by_side(views: Sequence[Mapping[Any, Range]], extents: Mapping[Any, int]) -> tuple[Any, list[Range]] | None:
+def side_by_side(views: Sequence[Mapping[R, Range[A]]], extents: Mapping[A, int]) -> tuple[R, list[Range[A]]] | None:
     """Return the value that several values read at ranges without a gap, and these ranges, or None.
 
     views: for each value, {the value that it reads at a range: the range}.
@@ -445,11 +447,11 @@ class Parts:
     """The kernel's axis along the whole, and for each value where it finds that and where it is stored."""
 
     axis: Axis
-    places: tuple[Mapping[Axis, Any], ...]  # for each value: {its own axis: its index, over `axis`}
+    places: tuple[Mapping[Axis, Expr], ...]  # for each value: {its own axis: its index, over `axis`}
     ranges: tuple[tuple[int, int], ...]
 
 
-def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Container[Any]) -> Parts | None:
+def parts_of(values: Sequence[Term], loops: Sequence[Sequence[Axis]], stored: Container[Term]) -> Parts | None:
     """Return the arrangement of values with these loops side by side, or None. stored: the values read from memory."""
     views = [dict(_views(value, own, stored)) for value, own in zip(values, loops, strict=True)]
     found = side_by_side(views, {axis: axis.extent for own in loops for axis in own})
@@ -470,7 +472,9 @@ def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Con
     )
 
 
-def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterator[tuple[Any, Range]]:
+def _views(
+    value: Term, loops: Sequence[Axis], stored: Container[Term]
+) -> Iterator[tuple[tuple[Term, Axis], Range[Axis]]]:
     """Return the values that a value reads at a range of one of its own axes, among those that its kernel computes."""
     for term in reversed(postorder([value], lambda term: [x for x in operands(term) if x not in stored])):
         if term.__class__ is Remap and len(term.map) == 1 and term.x.__class__ is not Input and term.x not in stored:

@@ -6,18 +6,19 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...codegen.target import Target
 from ...codegen.target import target as default_target
 from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.index import operate
+from ...ir.node import Expr
 from ...ir.program import Kernel, Param, TensorType
 from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, dtype, operands, postorder
 from ...ir.text import html
 from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
 from ..language import core as s
+from ..language.evaluate import Environment
 from ..language.rule import Rule, policy
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, TermSite, rewrite_graph
 from ..rewrite.trace import RewriteStep
@@ -33,32 +34,32 @@ from .sharing import FusionSummary, Sharing, Steps, fusion_summary, steps
 class StoredValue:
     """A value that is stored: what computes it, over stored values, and where it goes. buffers: what memory holds."""
 
-    value: Any
-    root: Any
+    value: Term
+    root: Term
     buffer: BufferLayout
-    buffers: Mapping[Any, BufferLayout]
+    buffers: Mapping[Term, BufferLayout]
 
-    def reads(self, term: Any) -> bool:
+    def reads(self, term: Term) -> bool:
         """Return whether its kernel reads a value from memory."""
         return term is not self.root and term in self.buffers
 
     @functools.cached_property
-    def terms(self) -> list[Any]:
+    def terms(self) -> list[Term]:
         """The values that its kernel computes and reads, operands first."""
         return postorder([self.root], lambda term: () if self.reads(term) else operands(term))
 
     @functools.cached_property
-    def leaves(self) -> frozenset[Any]:
+    def leaves(self) -> frozenset[Term]:
         """The values that its kernel reads."""
         return frozenset(filter(self.reads, self.terms))
 
     @functools.cached_property
-    def folds(self) -> list[Any]:
+    def folds(self) -> list[Reduce | Fold]:
         """The reductions of its kernel."""
-        return [term for term in self.terms if term.__class__ in (Reduce, Fold) and not self.reads(term)]
+        return [term for term in self.terms if isinstance(term, (Reduce, Fold)) and not self.reads(term)]
 
     @property
-    def extents(self) -> tuple[Any, ...] | None:
+    def extents(self) -> tuple[Expr, ...] | None:
         """The extents of its loops, None if its layout is not the plain one."""
         loops = self.buffer.loops
         return tuple(axis.extent for axis in loops) if self.buffer.address == loops else None
@@ -70,7 +71,7 @@ Group = list[StoredValue]  # what one kernel stores
 def in_order(waiting: list[Group]) -> list[Group]:
     """Return kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
     ordered: list[Group] = []
-    written: set[Any] = set()
+    written: set[Term] = set()
     while waiting:
         ready = next((group for group in waiting if _needs(group) <= written), None)
         if ready is None:
@@ -84,7 +85,7 @@ def in_order(waiting: list[Group]) -> list[Group]:
     return ordered
 
 
-def _needs(group: Group) -> set[Any]:
+def _needs(group: Group) -> set[Term]:
     """Return the stored values that a kernel reads."""
     needed = {leaf for entry in group for leaf in entry.leaves if leaf.__class__ is not Input}
     return needed - {entry.value for entry in group} if len(group) > 1 else needed  # a copy reads its own value
@@ -105,7 +106,7 @@ class Plan:
     outputs: tuple[Param, ...]
     temporaries: tuple[Param, ...]
     results: tuple[TensorType, ...]
-    stores: tuple[tuple[Any, ...], ...] = field(default=(), compare=False, repr=False)  # the values of each kernel
+    stores: tuple[tuple[Term, ...], ...] = field(default=(), compare=False, repr=False)  # the values of each kernel
     why: tuple[Stored, ...] = field(default=(), compare=False, repr=False)
     decisions: FusionDecisions | None = field(default=None, compare=False, repr=False)
     # for each kernel, the value of the program that each of its names holds
@@ -121,20 +122,20 @@ class Kernels:
         decisions: FusionDecisions,
         rules: FusionRules,
         target: Target,
-        origins: Mapping[Any, TorchOp],
+        origins: Mapping[Term, TorchOp],
     ):
         self.decisions, self.rules, self.target, self.flow = decisions, rules, target, decisions.flow
         self.recorder = Recorder(graph, decisions.asked)
         self.refusals = decisions.refusals
         self.names = Names(graph, self.flow, decisions.stored, origins)
-        self.sources: dict[Any, Any] = {}  # values as the program has them, of values over stored ones
+        self.sources: dict[Term, Term] = {}  # values as the program has them, of values over stored ones
         self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
         self.lifted: list[dict[str, Term]] = []
-        self.buffers: dict[Any, BufferLayout] = {x: input_buffer(x) for x in graph.ins}
+        self.buffers: dict[Term, BufferLayout] = {x: input_buffer(x) for x in graph.ins}
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.outputs = [(out.value, result_buffer(out.name, out.value, out.axes)) for out in graph.outs]
         self.entries: list[StoredValue] = []
-        self.stores: tuple[tuple[Any, ...], ...] = ()
+        self.stores: tuple[tuple[Term, ...], ...] = ()
 
     def build(self) -> list[Kernel]:
         return [lift() for _, lift in self.summarised()]
@@ -149,7 +150,7 @@ class Kernels:
 
     def arrange(self) -> list[Group]:
         """Return the stored values by kernel, in the order of the launches."""
-        first: dict[Any, BufferLayout] = {}
+        first: dict[Term, BufferLayout] = {}
         for value, buffer in self.outputs:
             first.setdefault(value, buffer)
         for term in self.flow.order:
@@ -169,7 +170,7 @@ class Kernels:
         self.stores = tuple(tuple(entry.value for entry in group) for group in groups)
         return groups
 
-    def _temporary(self, term: Any) -> BufferLayout:
+    def _temporary(self, term: Term) -> BufferLayout:
         """Return the buffer of a temporary. Axes that every consumer merges are neighbours and written merged."""
         name, loops = self.names.temporary(term), self.flow.natural(term)
         readers = self.flow.readers[term]
@@ -194,7 +195,7 @@ class Kernels:
     def _siblings(self) -> list[Group]:
         """Return the groups that rules decide: each value with the next one that a rule lets join it."""
         groups: list[Group] = []
-        taken: set[Any] = set()
+        taken: set[Term] = set()
         near = policy(self.target).near_launches
         for place, first in enumerate(self.entries, 1):
             if first.value not in taken:
@@ -210,9 +211,9 @@ class Kernels:
                 self.decisions.firings.append(fired)
                 yield second
 
-    def _decided(self, together: Sequence[Sequence[Any]]) -> list[Group]:
+    def _decided(self, together: Sequence[Sequence[Term]]) -> list[Group]:
         """Return the decided groups, as far as their loops agree."""
-        of: dict[Any, Group] = {entry.value: [entry] for entry in self.entries}
+        of: dict[Term, Group] = {entry.value: [entry] for entry in self.entries}
         for values in together:
             members = [self.entries[place] for place in sorted(map(self.place, values))]
             alike = [entry for entry in members if entry.extents is not None]
@@ -248,25 +249,25 @@ class Kernels:
         return False
 
     # ---- what rules for siblings ask
-    def refuse(self, rule: Rule, guard: s.Guard, value: Any, env: dict[str, Any]) -> None:
+    def refuse(self, rule: Rule, guard: s.Guard, value: Term, env: Environment) -> None:
         """Record a guard that keeps two stored values apart."""
         self.refusals.append(self.recorder.refused(rule, guard, value, env))
 
-    def folds(self, value: Any) -> list[Any]:
+    def folds(self, value: Term) -> list[Reduce | Fold]:
         return self.entries[self.place(value)].folds
 
-    def reduction(self, value: Any) -> Any:
+    def reduction(self, value: Term) -> Reduce | Fold | None:
         """Return a reduction of the kernel that stores a value; none where they differ in axes."""
         folds = self.folds(value)
         return folds[0] if len({term.over for term in folds}) == 1 else None
 
-    def leaves(self, value: Any) -> frozenset[Any]:
+    def leaves(self, value: Term) -> frozenset[Term]:
         return self.entries[self.place(value)].leaves
 
-    def extents(self, value: Any) -> tuple[Any, ...] | None:
+    def extents(self, value: Term) -> tuple[Expr, ...] | None:
         return self.entries[self.place(value)].extents
 
-    def same_place(self, first: Any, second: Any) -> bool:
+    def same_place(self, first: Term, second: Term) -> bool:
         """Return whether a kernel reads the result of another one, only at its own indices.
 
         Nothing else that the kernel needs may depend on that result.
@@ -319,12 +320,12 @@ def _inside(group: Group) -> bool:
     return any(entry.value in other.leaves for entry in group for other in group)
 
 
-def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
+def in_memory(value: Term, buffers: Mapping[Term, BufferLayout]) -> Term:
     """Return the value to store: one that is found to be in memory, as the first row of two, is read from there."""
     return Remap(value, ()) if value.__class__ is Input or value in buffers else value
 
 
-def _merges(mapping: Mapping[Axis, Any], high: Axis, low: Axis) -> bool:
+def _merges(mapping: Mapping[Axis, Expr], high: Axis, low: Axis) -> bool:
     """Return whether a map reads (high, low) at (e // C, e % C): one merged axis."""
     e, extent = mapping.get(low), low.extent
     merged = e.__class__ is Binary and e is Binary("%", e.a, extent) and mapping.get(high) is Binary("//", e.a, extent)
@@ -335,7 +336,7 @@ def compile_graph(
     graph: TensorGraph,
     rules: FusionRules,
     target: Target | None = None,
-    origins: Mapping[Any, TorchOp] | None = None,
+    origins: Mapping[Term, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
     asked: frozenset[str] | None = None,
     decisions: FusionDecisions | None = None,
@@ -423,8 +424,8 @@ class Candidate:
     bytes: float
     predicted_us: float
     problem: str
-    signature: Any = field(repr=False, compare=False)
-    origins: Mapping[Any, TorchOp] = field(repr=False, compare=False)
+    signature: object = field(repr=False, compare=False)
+    origins: Mapping[Term, TorchOp] = field(repr=False, compare=False)
     plan: Callable[..., Plan] = field(repr=False, compare=False)
     rules: tuple[str, ...] = ()
 
@@ -443,7 +444,7 @@ class Candidate:
         program = html.folded("program", html.code(print_graph(self.graph)))
         return html.together(html.table(FIGURES, [self.cells]), program).text
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the record for `--json`."""
         return {
             "kernels": self.kernels, "bytes": self.bytes, "predicted_us": self.predicted_us, "rules": list(self.rules),
@@ -462,13 +463,13 @@ def commute(
     rules: TermRules,
     target: Target,
     evidence: TermEvidence | None = None,
-    origins: dict[Any, TorchOp] | None = None,
+    origins: dict[Term, TorchOp] | None = None,
 ) -> TensorGraph:
     """Return the program with values replaced where a rule says that its kernels are better for it."""
     table = rules.table(evidence is not None)
     roots = tuple(out.value for out in graph.outs)
     site = TermSite(target, evidence, roots=roots)
-    replaced: dict[Any, Any] = {}
+    replaced: dict[Term, Term] = {}
     for term in postorder(roots):
         for attempt, run in table.at(term):
             result = run(term, site)

@@ -11,9 +11,8 @@ import functools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...ir.dtypes import FLOATS, INTEGERS
 from ...ir.expr import Axis, Binary, Call, Var, both, invert, rebuild
@@ -23,7 +22,7 @@ from ...ir.functions import HELD, identity
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
-from ...ir.node import Node, contains
+from ...ir.node import Expr, Node, contains
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.schemas import aten_name
 from ...ir.sizes import sizes_in
@@ -32,6 +31,7 @@ from ...ir.tensor import (
     Const,
     Elementwise,
     Fold,
+    Index,
     Input,
     Reduce,
     Remap,
@@ -85,21 +85,21 @@ LIBRARY = frozenset(_LIBRARY.split())
 class Names:
     """Names of one program. values: the names of its lines; origins: the torch op of each term."""
 
-    def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, TorchOp]):
+    def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Term], origins: Mapping[Term, TorchOp]):
         self.flow, self.stored, self.origins = flow, stored, origins
-        self.values: dict[Any, str] = {named.value: identifier(named.name) for named in graph.names}
+        self.values: dict[Term, str] = {named.value: identifier(named.name) for named in graph.names}
         self.used = {x.name for x in graph.ins} | {out.name for out in graph.outs}
         self.kernels: set[str] = set()
         self.tried: tuple[dict[str, int], dict[str, int]] = {}, {}  # of buffers, of kernels
 
-    def temporary(self, term: Any) -> str:
+    def temporary(self, term: Term) -> str:
         """Return the name of a buffer between kernels."""
         return _claimed(self.values.get(term) or self._label(term) or "value", self.used, self.tried[0])
 
-    def kernel(self, values: Sequence[Any]) -> str:
+    def kernel(self, values: Sequence[Term]) -> str:
         """Return the name of the kernel that stores these values: its operations in order, each once."""
 
-        def computed(term: Any) -> bool:
+        def computed(term: Term) -> bool:
             return term in values or term not in self.stored
 
         order = postorder(values, lambda term: operands(term) if computed(term) else ())
@@ -111,20 +111,20 @@ class Names:
         name = f"{name}_kernel" if name in KEYWORDS or name in LIBRARY else name
         return _claimed(name, self.kernels, self.tried[1])
 
-    def _label(self, term: Any) -> str | None:
-        kind, origin = term.__class__, self.origins.get(term)
+    def _label(self, term: Term) -> str | None:
+        origin = self.origins.get(term)
         if origin is not None:
             return identifier(aten_name(origin.op))
-        if kind is Reduce:
+        if term.__class__ is Reduce:
             return "matmul" if self._contracts(term) else FOLDS.get(term.fn, term.fn)
-        if kind is Fold:
+        if term.__class__ is Fold:
             return of_part(term.part)[0].name
-        if kind is Elementwise:
+        if term.__class__ is Elementwise:
             inside = term.fn == "multiply" and any(map(self._contracts, self.flow.readers.get(term, ())))
             return None if inside or term.fn in QUIET else str(term.fn)
-        return "gather" if kind is Remap and len(operands(term)) > 1 else None
+        return "gather" if term.__class__ is Remap and len(operands(term)) > 1 else None
 
-    def _contracts(self, term: Any) -> bool:
+    def _contracts(self, term: Term) -> bool:
         return contracts(self.flow.mask[term], *(self.flow.mask[factor] for factor in factors(term)))
 
 
@@ -151,7 +151,7 @@ class BufferLayout:
     dtype: str
     dims: tuple[Axis, ...]
     loops: tuple[Axis, ...]
-    address: tuple[Any, ...]
+    address: tuple[Expr, ...]
 
     @property
     def param(self) -> Param:
@@ -162,12 +162,12 @@ class BufferLayout:
 class Write:
     """A value that a kernel stores, where a guard over its loops holds."""
 
-    value: Any
+    value: Term
     buffer: BufferLayout
-    guard: Any = True
+    guard: Expr = True
 
 
-def result_buffer(name: str, term: Any, dims: tuple[Axis, ...]) -> BufferLayout:
+def result_buffer(name: str, term: Term, dims: tuple[Axis, ...]) -> BufferLayout:
     """Return the plain layout: one dimension an axis, in this order."""
     return BufferLayout(name, dtype(term), dims, dims, dims)
 
@@ -182,19 +182,19 @@ def input_buffer(term: Input) -> BufferLayout:
 DIVISIONS = ("floor_divide", "remainder", "fmod")
 
 
-def _literal(term: Const) -> Any:
+def _literal(term: Const) -> float:
     """Return the number of a constant, in the kind that its dtype says."""
     if term.dtype == "b8":
         return bool(term.value)
     return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
 
 
-def _source(term: Any) -> tuple[Any, dict[Axis, Any]]:
+def _source(term: Term) -> tuple[Term, dict[Axis, Expr]]:
     """Return the value that an index map reads, and where it reads each axis. Any other value is its own."""
     return (term.x, dict(term.map)) if term.__class__ is Remap else (term, {})
 
 
-def _extended(guard: Any) -> Iterator[Any]:
+def _extended(guard: Expr) -> Iterator[Expr]:
     """Yield a guard and those that it extends. The outer conditions of a guard are on the left."""
     yield guard
     while guard.__class__ is Binary and guard.op == "and":
@@ -202,18 +202,18 @@ def _extended(guard: Any) -> Iterator[Any]:
         yield guard
 
 
-def _common_part(guard: Any, other: Any) -> Any:
+def _common_part(guard: Expr, other: Expr) -> Expr:
     """Return the guard with which two paths through selections begin."""
     beginnings = {*_extended(guard)}
     return next((part for part in _extended(other) if part in beginnings), True)
 
 
-def _sides(term: Case, guard: Any) -> list[tuple[Any, Any]]:
+def _sides(term: Case, guard: Expr) -> list[tuple[Term, Expr]]:
     """Return the sides of a choice, each with the guard that it is needed under."""
     return [(term.a, both(guard, term.cond)), (term.b, both(guard, invert(term.cond)))]
 
 
-def _is_total(term: Any, total: set[Any]) -> bool:
+def _is_total(term: Term, total: set[Term]) -> bool:
     """Return whether a value over `total` ones can be computed where no reader needs it.
 
     A skipped load gives 0. Integers are not divided by it, and no index is computed from it.
@@ -235,19 +235,20 @@ class Block:
     """
 
     variables: dict[Axis, str]
-    axis: Any = None
-    outer: Any = None
+    axis: Axis | None = None
+    outer: Block | None = None
     body: list[Stmt] = field(default_factory=list)
-    known: dict[tuple[Any, Any], Any] = field(default_factory=dict)
+    known: dict[tuple[Term, Expr], Expr] = field(default_factory=dict)
 
     def binding(self, bound: Container[Axis]) -> Block:
         """Return the innermost block that binds one of some axes, or else the body of the kernel."""
-        return self if self.outer is None or self.axis in bound else self.outer.binding(bound)  # type: ignore[no-any-return]
+        return self if self.outer is None or self.axis in bound else self.outer.binding(bound)
 
     def close(self, outer: Block, role: str) -> None:
         """Put each block up to an outer one into that around it, as a loop."""
         block = self
         while block is not outer:
+            assert block.axis is not None and block.outer is not None
             loop = For(block.variables[block.axis], 0, block.axis.extent, tuple(block.body), role)
             block = block.outer
             block.body.append(loop)
@@ -260,7 +261,7 @@ SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "rat
 class Lift:
     """Lifts the values that one kernel stores. All share their loops."""
 
-    def __init__(self, name: str, writes: Sequence[Write], buffers: dict[Any, BufferLayout], names: dict[Any, str]):
+    def __init__(self, name: str, writes: Sequence[Write], buffers: dict[Term, BufferLayout], names: dict[Term, str]):
         self.name, self.writes, self.buffers, self.names = name, writes, buffers, names
         self.written = {write.value for write in writes}
         self.holds: dict[str, Term] = {}  # the value that each name of the kernel holds
@@ -270,33 +271,33 @@ class Lift:
         stored = [write.buffer for write in writes]
         read = [buffers[term] for term in order if self._in_memory(term)]
         self.used = {name, *(x.name for x in (*stored, *read)), *sizes_in((*order, *(x.param for x in stored)))}
-        self.rank: dict[Any, int] = {}  # of folds that need each other's results: such folds cannot share a loop
-        self.fold_groups: dict[Any, list[Any]] = {}  # for each fold, those that may share its loop, itself included
-        groups: defaultdict[Any, list[Any]] = defaultdict(list)
+        self.rank: dict[Term, int] = {}  # of folds that need each other's results: such folds cannot share a loop
+        self.fold_groups: dict[Term, list[Reduce | Fold]] = {}  # for each fold, those that may share its loop
+        groups: defaultdict[Hashable, list[Reduce | Fold]] = defaultdict(list)
         for term in order:
             self.rank[term] = max((self.rank[operand] for operand in self._below(term)), default=0)
-            if term.__class__ in FOLDING and not self._in_memory(term):
+            if isinstance(term, FOLDING) and not self._in_memory(term):
                 self.rank[term] += 1
                 key = common_key(term) if term.__class__ is Fold else (term.over, frozenset(axes(term)))
                 self.fold_groups[term] = groups[key, self.rank[term]]
                 self.fold_groups[term].append(term)
-        self.bound: dict[Any, set[Axis]] = {}  # the axes that a value is computed under, as far as they have a loop
-        self.anywhere: set[Any] = set()  # values that can be computed, and are the same, where a guard fails
+        self.bound: dict[Term, set[Axis]] = {}  # the axes that a value is computed under, as far as they have a loop
+        self.anywhere: set[Term] = set()  # values that can be computed, and are the same, where a guard fails
         for term in order:
             self.bound[term] = self._bound(term)
             if self._needs_no_guard(term):
                 self.anywhere.add(term)
-        self.beyond: set[Any] = set()  # values that are also computed where no reader needs them
+        self.beyond: set[Term] = set()  # values that are also computed where no reader needs them
         self.guards = self._shared_guards(order)  # of values that are needed under several
 
-    def _in_memory(self, term: Any) -> bool:
+    def _in_memory(self, term: Term) -> bool:
         """Return whether a value is read from a buffer, and not computed here."""
         return term in self.buffers and term not in self.written
 
-    def _below(self, term: Any) -> Sequence[Any]:
+    def _below(self, term: Term) -> Sequence[Term]:
         return () if self._in_memory(term) else operands(term)
 
-    def _bound(self, term: Any) -> set[Axis]:
+    def _bound(self, term: Term) -> set[Axis]:
         """Return the axes that a value varies with, and those of what it waits for.
 
         Reductions by `Fold` of one key share their loop, so each is computed as late as the last of them.
@@ -309,34 +310,35 @@ class Lift:
         return set(axes(term)).union(*below).difference(term.over if term.__class__ is Reduce else ())
 
     # ---- guards
-    def _needs_no_guard(self, term: Any) -> bool:
+    def _needs_no_guard(self, term: Term) -> bool:
         """Return whether a value is an operation on values that are always there.
 
         The sides of a selection that have it in common share it then (the steps of a loop that was written out and
         stacked). Computed under each guard, it would exist once for each side.
         """
 
-        def there(arg: Any) -> bool:
+        def there(arg: Term) -> bool:
             source, images = _source(arg)
             return self._in_memory(source) and self._element(source, images)[-1]
 
-        computed = term.__class__ is Elementwise and term not in self.buffers and term not in self.written
-        return computed and all(arg.__class__ is Const or arg in self.anywhere or there(arg) for arg in term.args)
+        if term.__class__ is not Elementwise or term in self.buffers or term in self.written:
+            return False
+        return all(arg.__class__ is Const or arg in self.anywhere or there(arg) for arg in term.args)
 
-    def _shared_guards(self, order: Sequence[Any]) -> dict[Any, Any]:
+    def _shared_guards(self, order: Sequence[Term]) -> dict[Term, Expr]:
         """Return one guard for each value that is needed under several.
 
         Selections whose sides read one value have as many paths to it as their links multiply to. A copy of the value
         on each path would double the kernel with every link. Elements of a value may not exist where no reader needs
         it, so each of its loads must check there that it is in bounds.
         """
-        total: set[Any] = set()
+        total: set[Term] = set()
         for term in order:
             if self._in_memory(term) or _is_total(term, total):
                 total.add(term)
-        found: dict[Any, Any] = {}
-        several: set[Any] = set()
-        asked: defaultdict[Any, dict[Any, None]] = defaultdict(dict)  # the guards that readers need a value under
+        found: dict[Term, Expr] = {}
+        several: set[Term] = set()
+        asked: defaultdict[Term, dict[Expr, None]] = defaultdict(dict)  # the guards that readers need a value under
         needed = [(term, True) for term in self._in_common()] + [(write.value, write.guard) for write in self.writes]
         for term in reversed(order):
             for value, guard in needed:
@@ -353,7 +355,7 @@ class Lift:
                     above.update(value for value, _ in needed)
         return found | dict.fromkeys(self.anywhere, True)
 
-    def _needed(self, term: Any, guard: Any) -> list[tuple[Any, Any]]:
+    def _needed(self, term: Term, guard: Expr) -> list[tuple[Term, Expr]]:
         """Return the values that a value is computed from under a guard, each with its own guard."""
         if term.__class__ is Case and not self._in_memory(term):
             return [*((x, guard) for x in operands(term)[:-2]), *_sides(term, guard)]
@@ -361,7 +363,7 @@ class Lift:
             guard = True  # folds that share a loop are computed without a guard
         return [(x, guard) for x in self._below(term)[term.__class__ is Remap :]]
 
-    def _in_common(self) -> list[Any]:
+    def _in_common(self) -> list[Term]:
         """Return the reductions that guarded writes have in common: they are computed once, whichever guard holds."""
         if all(write.guard is True for write in self.writes):
             return []
@@ -372,7 +374,7 @@ class Lift:
     def kernel(self) -> Kernel:
         """Return the kernel."""
         loops = self.writes[0].buffer.loops
-        folded = {axis for term in self.fold_groups for axis in term.over}
+        folded = {axis for group in self.fold_groups.values() for term in group for axis in term.over}
         outermost = [term for term in self.fold_groups if folded.difference(loops).isdisjoint(axes(term))]
         shared = Counter(axis for term in outermost for axis in axes(term) if axis not in folded)
         root = Block({})
@@ -403,20 +405,21 @@ class Lift:
         self.used.add(name)
         return name
 
-    def _held(self, term: Any, hint: str) -> str:
+    def _held(self, term: Term | None, hint: str) -> str:
         """Return a name for a value of the program, None where it is none."""
+        if term is None:
+            return self._fresh(hint)
         name = self._fresh(self.names.get(term, hint))
-        if term is not None:
-            self.holds[name] = term
+        self.holds[name] = term
         return name
 
-    def _let(self, term: Any, value: Any, hint: str, here: Block) -> Var:
+    def _let(self, term: Term | None, value: Expr, hint: str, here: Block) -> Var:
         name = self._held(term, hint)
         here.body.append(Let(name, value))
         return Var(name)
 
     # ---- index expressions
-    def index(self, e: Any, here: Block, guard: Any = True) -> Any:
+    def index(self, e: Expr, here: Block, guard: Expr = True) -> Expr:
         """Return an index expression over the loop variables in scope."""
         if e.__class__ is Axis:
             return Var(here.variables[e])
@@ -424,10 +427,10 @@ class Lift:
             return self.value(e, here, guard)
         return rebuild(e, lambda part: self.index(part, here, guard))
 
-    def _indices(self, places: Sequence[Any], here: Block, guard: Any = True) -> tuple[Any, ...]:
+    def _indices(self, places: Sequence[Expr], here: Block, guard: Expr = True) -> tuple[Expr, ...]:
         return tuple([self.index(e, here, guard) for e in places]) or (0,)
 
-    def _condition(self, guard: Any, here: Block) -> Any:
+    def _condition(self, guard: Expr, here: Block) -> Expr:
         """Return a guard over the loop variables in scope.
 
         A later part reads values only where the earlier parts hold.
@@ -436,7 +439,7 @@ class Lift:
             return both(self._condition(guard.a, here), self.index(guard.b, here, guard.a))
         return self.index(guard, here)
 
-    def _element(self, source: Any, images: dict[Axis, Any]) -> tuple[tuple[Any, ...], Any, bool]:
+    def _element(self, source: Term, images: dict[Axis, Expr]) -> tuple[tuple[Expr, ...], Expr, bool]:
         """Return the indices of an element of a stored value, over axes, and the condition under which it is there.
 
         An index from memory is taken at its word. The last result says whether neither it nor a guard is needed.
@@ -445,14 +448,14 @@ class Lift:
         # an output that repeats its value along an axis: any element of it will do
         images = images | dict.fromkeys({*buffer.loops}.difference(axes(source)), 0)
         places = tuple([substitute(e, images) for e in buffer.address])
-        present: Any = True
+        present: Expr = True
         for axis, e in zip(buffer.dims, places, strict=True):
             if e is not axis and not (e.__class__ is axis.extent.__class__ is int) and not contains(e, Term):
                 present = both(both(present, operate(">=", e, 0)), operate("<", e, axis.extent))
         return places, present, present is True and not any(contains(e, Term) for e in places)
 
     # ---- values
-    def value(self, term: Any, here: Block, guard: Any = True) -> Any:
+    def value(self, term: Term, here: Block, guard: Expr = True) -> Expr:
         """Return the expression that holds a term's value: a name or a number. Its statements go where they belong."""
         pending = [(term, guard)]  # explicit: chains of operations may be longer than Python's stack
         while True:
@@ -471,7 +474,7 @@ class Lift:
             if not pending:
                 return known
 
-    def _known(self, term: Any, here: Block, guard: Any) -> tuple[Block, Any, Any]:
+    def _known(self, term: Term, here: Block, guard: Expr) -> tuple[Block, Expr, Expr]:
         """Return the block for a value, its guard, and the value if a block has it already.
 
         What is there under a part of the guard is there under all of it.
@@ -484,28 +487,29 @@ class Lift:
         found = (block.known.get((term, part)) for part, block in blocks.items())
         return blocks[guard], guard, next((value for value in found if value is not None), None)
 
-    def _computed(self, term: Any, here: Block, guard: Any) -> Any:
-        kind = term.__class__
-        if kind is Remap or self._in_memory(term):
+    def _computed(self, term: Term, here: Block, guard: Expr) -> Expr:
+        if term.__class__ is Remap or self._in_memory(term):
             return self._load(term, here, guard)
-        if kind in FOLDING:
+        if isinstance(term, FOLDING):
             return self._fold(term, here, guard)
-        if kind is Case:
+        if term.__class__ is Case:
             return self._case(term, here, guard)
-        if kind is not Elementwise:
+        if isinstance(term, Index):
             return self._let(term, self.index(term.expr, here, guard), "at", here)
+        assert isinstance(term, Elementwise)
         args = [self.value(arg, here, guard) for arg in term.args]
         if term.fn in HELD:
             return args[0]  # registers hold f32: its store will round it
         return self._let(term, Call(term.fn, tuple(args)), SHORT.get(term.fn, term.fn), here)
 
-    def _load(self, term: Any, here: Block, guard: Any, other: Any = None) -> Var:
+    def _load(self, term: Term, here: Block, guard: Expr, other: float | None = None) -> Var:
         """Load an element. other: what to take where the guard fails, if the selection is this load alone."""
         source, images = (term, {}) if other is None and self._in_memory(term) else _source(term)
         buffer = self.buffers[source]
         places, present, always = self._element(source, images)
         if guard is not True and other is None and always:  # it is there even where the guard fails
-            return self.value(term, here)  # type: ignore[no-any-return]
+            loaded: Var = self.value(term, here)
+            return loaded
         self.ins.setdefault(buffer)
         # without a guard nothing out of bounds is read: a side of a Case that is stored by itself
         when = self._condition(both(guard, present) if guard is True or term in self.beyond else guard, here)
@@ -515,7 +519,7 @@ class Lift:
         here.body.append(Load(name, buffer.name, indices, *otherwise))
         return Var(name)
 
-    def _fold(self, term: Any, here: Block, guard: Any) -> Var:
+    def _fold(self, term: Reduce | Fold, here: Block, guard: Expr) -> Var:
         """Lower a fold with those that may share its loop, if their axes are all bound in the same block.
 
         Each `Reduce` has an accumulator. Each weight of parts of a monoid has a tuple of them.
@@ -525,17 +529,21 @@ class Lift:
             for other in (self.fold_groups[term] if guard is True else (term,))
             if (other, guard) not in here.known and here.variables.keys() >= set(axes(other))
         ]
-        single = {x: self._held(x, ACCUMULATORS.get(x.fn, "fold")) for x in group if x.__class__ is Reduce}
-        tuples: dict[Any, dict[str, str]] = {}  # for each weight, the accumulators by part
+        single = {x: self._held(x, ACCUMULATORS.get(x.fn, "fold")) for x in group if isinstance(x, Reduce)}
+        tuples: dict[tuple[Term, ...], dict[str, str]] = {}  # for each weight, the accumulators by part
         inner = self._loops(term.over, here)
         for other in group:
-            if other in single:
+            if isinstance(other, Reduce):
                 name, value = single[other], self.value(other.x, inner, guard)
                 inner.body.append(Accumulate(name, other.fn, value))
             else:
                 monoid, own = of_part(other.part)
                 if other.args not in tuples:
-                    named = {of_part(x.part)[1]: self.names.get(x) for x in group if x.args == other.args}
+                    named = {
+                        of_part(x.part)[1]: self.names.get(x)
+                        for x in group
+                        if isinstance(x, Fold) and x.args == other.args
+                    }
                     tuples[other.args] = {part: self._fresh(named.get(part) or part) for part in monoid.parts}
                     # what varies along more than is bound here is an operand that no part of the group depends on
                     bound = inner.variables.keys()
@@ -545,9 +553,10 @@ class Lift:
             self.holds[name] = other
             here.known[other, guard] = Var(name)
         inner.close(here, "reduce")
-        return here.known[term, guard]  # type: ignore[no-any-return]
+        folded: Var = here.known[term, guard]
+        return folded
 
-    def _case(self, term: Case, here: Block, guard: Any) -> Var:
+    def _case(self, term: Case, here: Block, guard: Expr) -> Var:
         """Lower a choice so that either side is only read where it is chosen.
 
         Guarded loads precede a selection; a single load with `other` replaces both if one side is a constant.

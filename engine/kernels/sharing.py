@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...ir.expr import Axis, Size
 from ...ir.facts.dataflow import structure_of
 from ...ir.names import unused
-from ...ir.node import Node, memoised, nodes
+from ...ir.node import Expr, Node, memoised, nodes
 from ...ir.program import Kernel, Param
 from ...ir.substitute import with_sizes
-from ...ir.tensor import axes, operands, postorder
+from ...ir.tensor import Term, axes, operands, postorder
 from .lift import BufferLayout, Write
 
 # ---- The structural key of a kernel: equal for kernels that differ in names only.
@@ -49,7 +49,7 @@ def sizes_of(kernel: Kernel) -> tuple[Size, ...]:
     return tuple(dict.fromkeys(nodes(kernel, Size)))
 
 
-def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], str]) -> str:
+def spelled(kernel: Kernel, sizes: Callable[[tuple[Expr, ...]], str], leaf: Callable[[object], str]) -> str:
     """Return a hash of a kernel with its names by number.
 
     sizes: of a shape; leaf: of what is neither a node nor a list.
@@ -61,7 +61,7 @@ def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], s
     return hashlib.sha256(" ".join(written).encode()).hexdigest()[:DIGITS]
 
 
-def _spell(value: Any, numbers: dict[str, str], put: Any, leaf: Callable[[Any], str]) -> None:
+def _spell(value: Any, numbers: dict[str, str], put: Callable[[str], None], leaf: Callable[[object], str]) -> None:
     """Write a value in text order. Every name gets its number at its first occurrence: binders precede their uses."""
     kind = value.__class__
     if kind is tuple:
@@ -102,10 +102,10 @@ class Sharing:
 def share(launches: Sequence[Kernel]) -> Sharing:
     """Give launches of one structure one kernel: the first of them."""
     alike = Counter(map(_parameters, launches))
-    kernels: dict[Any, Kernel] = {}
+    kernels: dict[Hashable, Kernel] = {}
     structures = []
     for kernel in launches:
-        structure: Any = _parameters(kernel)  # most tell a kernel from all others
+        structure = _parameters(kernel)  # most tell a kernel from all others
         structures.append(key(kernel) if alike[structure] > 1 else structure)
         kernels.setdefault(structures[-1], kernel)
     index = {structure: number for number, structure in enumerate(kernels)}
@@ -168,7 +168,7 @@ def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range
     return made
 
 
-def _parameters(kernel: Kernel) -> tuple[Any, ...]:
+def _parameters(kernel: Kernel) -> Hashable:
     """Return the properties of a kernel that kernels of one structure share and that are quick to compare."""
     return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in kernel.params]
 
@@ -179,25 +179,25 @@ def _parameters(kernel: Kernel) -> tuple[Any, ...]:
 # terms of a kernel as plain data, operands first, with axes, buffers and terms by the order in which they are met.
 
 
-FusionSummary = tuple[Any, ...]
+FusionSummary = tuple[Hashable, ...]
 
 
-def fusion_summary(writes: Sequence[Write], buffers: Mapping[Any, BufferLayout]) -> FusionSummary:
+def fusion_summary(writes: Sequence[Write], buffers: Mapping[Term, BufferLayout]) -> FusionSummary:
     """Return the summary of the kernel that makes these writes and reads its other values from these buffers."""
     written = {write.value for write in writes}
     numbers: dict[Axis, int] = {}
-    terms: dict[Any, int] = {}
+    terms: dict[Term, int] = {}
     places: dict[BufferLayout, int] = {}
 
-    def stand_in(value: Any) -> Any:
+    def stand_in(value: Any) -> Hashable:
         if value.__class__ is Axis:
             return numbers.setdefault(value, len(numbers))
         return ("term", terms[value]) if value in terms else None
 
-    def read(term: Any) -> BufferLayout | None:
+    def read(term: Term) -> BufferLayout | None:
         return None if term in written else buffers.get(term)
 
-    def place(buffer: BufferLayout) -> Any:
+    def place(buffer: BufferLayout) -> Hashable:
         if buffer in places:
             return places[buffer]
         places[buffer] = len(places)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any
 
 from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder, terms
 from ...ir.text.tensor import print_lines
@@ -70,7 +69,7 @@ class Events:
         (a, _, v), (b, _, w) = first.partition(" = "), second.partition(" = ")
         return "\n".join((*made, f"({a}, {b}) = mat({v}, {w})"))
 
-    def shown(self, value: Any) -> str:
+    def shown(self, value: object) -> str:
         """Return the text of a bound value: the name of a value of the program, else its operation."""
         if isinstance(value, tuple):
             return f"({', '.join(map(self.shown, value))})"
@@ -78,12 +77,12 @@ class Events:
             return show(value)
         return self.names.get(value) or self.line(value).rpartition(" = ")[2]
 
-    def bound(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+    def bound(self, bound: Mapping[str, object]) -> dict[str, LazyText]:
         return {name: LazyText(partial(self.shown, value)) for name, value in bound.items()}
 
     def fired(
         self, step: RewriteStep | Fused, where: str, before: Callable[[], str], after: LazyText,
-        bound: Mapping[str, Any], guards: Callable[[], tuple[str, ...]],
+        bound: Mapping[str, object], guards: Callable[[], tuple[str, ...]],
     ) -> None:  # fmt: skip
         at = step.rule.file, step.rule.name, step.rule.location, self.graph.name, where
         folded = step.folded if isinstance(step, RewriteStep) else ()

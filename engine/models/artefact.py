@@ -31,6 +31,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ...codegen.arrays import torch_dtype
 from ...codegen.build import build_device, device_text
@@ -57,7 +58,7 @@ from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Capture, Tensors
 from ..compiler import STAGES, Compiler, SizePlaces
 from ..rewrite.statements.driver import Settings
-from ..run.calls import row_for
+from ..run.calls import Wanted, row_for
 from . import sources
 from .compiling import (
     BoundModel,
@@ -207,7 +208,7 @@ def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
     return tuple(made)
 
 
-def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> dict[str, Any]:
+def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> Tensors:
     """Return {input: random tensor} at a binding of the sizes, the same for the same seed.
 
     Elements are evenly spread between the ends of a record.
@@ -396,12 +397,12 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
     return replace(whole, rows=rows)
 
 
-def _constants(path: Path, buffers: Iterable[Buffer]) -> dict[str, Any]:
+def _constants(path: Path, buffers: Iterable[Buffer]) -> Tensors:
     """Return the tensors in a file, among them one for each of the buffers. Raises DplcError."""
     from safetensors.torch import load_file
 
     with explained(f"{DAMAGED}: cannot read {path}"):
-        found: dict[str, Any] = load_file(path)
+        found: Tensors = load_file(path)
     for buffer in buffers:
         if buffer.name not in found:
             raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")
@@ -563,7 +564,7 @@ class Model:
         self.figures = compiled.figures
         self._runner: DynamicModelRunner | None = None
 
-    def __call__(self, *inputs: torch.Tensor) -> Any:
+    def __call__(self, *inputs: Tensor) -> Any:
         """Return the logits, on the device of the kernels; of a model with several results, their tuple.
 
         inputs: tokens, images, spectra, in the order of the program. Raises DplcError for another shape or dtype.
@@ -574,7 +575,7 @@ class Model:
         results = self.run(dict(zip(names, inputs, strict=True)))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Tensors) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Tensor]:
         """Return the results in order, on the device of the kernels. inputs: by name."""
         runner = self._runner or self.place(sources.make(self.compiled.weights))
         return runner.run({name: x.to(memory_of(self.device)) for name, x in inputs.items()})
@@ -626,7 +627,7 @@ def compile_model(
     db: str | Path | bool | None = None,
     explore: bool = False,
     exact: bool = False,
-    rows: Any = True,
+    rows: Wanted = True,
 ) -> Model:
     """Compile a model for `batch` sequences of `seq_len` tokens.
 

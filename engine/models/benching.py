@@ -7,21 +7,22 @@ import math
 import random
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ...codegen.arrays import as_numpy
 from ...codegen.build import HEADERS
 from ...codegen.cache import digest
 from ...codegen.cuda import safe_kernel_name
-from ...codegen.kernel import Arena, CudaKernel, Program
+from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
@@ -60,6 +61,9 @@ from ..schedule.space import FusionVariant, ProgramSpace
 from .artefact import Artefact, plan_of
 from .compiling import CompiledModel, DynamicModelRunner, Figures, called, drawn, inputs_of, plain
 from .sources import ModelSource, Tell, build
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class ModelBench(BenchRecord, kw_only=True):
@@ -154,12 +158,12 @@ GATES = {
 LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 
-def _judged(subject: Artefact, results: Sequence[Any], wanted: Sequence[Any], times: int = 1) -> Judgement:
+def _judged(subject: Artefact, results: Sequence[Tensor], wanted: Sequence[Tensor], times: int = 1) -> Judgement:
     """Judge outputs by the gate of the model's dtype, or by some times that."""
     return judge(results, wanted, gates=dict.fromkeys(GATES, times * GATES[subject.plan.dtype]))
 
 
-def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Binding) -> Judgement | str:
+def compare(found: Artefact, tensors: Tensors, results: Sequence[Tensor], sizes: Binding) -> Judgement | str:
     """Compare outputs with the reference, or return why they were not compared.
 
     tensors: weights, constants and inputs by name; sizes: the lengths of these. Raises DplcError for a Torch IR that
@@ -193,14 +197,15 @@ def measure(
     plan = subject.plan
     runner = DynamicModelRunner(subject, executor, weights, device).runner({})
     eager = eager_model(subject, weights, device)
-    part, given = called(eager), inputs_of(eager, plan.length, plan.batch)  # type: ignore[arg-type]
+    numbers = (n for n in (plan.length, plan.batch) if isinstance(n, int))
+    part, given = called(eager), inputs_of(eager, *numbers)
     flags, inputs = plain(part), {name: tensor.to(device) for name, tensor in drawn(given, plan.config).items()}
     tensors, wrong = tuple(inputs.values()), "off by {:.1e} from eager: not timed"
 
-    def of_eager(*tensors: Any) -> Any:
+    def of_eager(*tensors: Tensor) -> Tensor:
         return part(**dict(zip(inputs, tensors, strict=True)), **flags)[0]
 
-    def judged(results: list[Any]) -> Judgement:
+    def judged(results: list[Tensor]) -> Judgement:
         return _judged(subject, results[:1], [of_eager(*tensors)], times=2)
 
     with torch.no_grad():
@@ -210,7 +215,7 @@ def measure(
             time_kernels(cases[:-1], runner.session, clock)
 
 
-def eager_model(subject: Artefact, weights: Tensors, device: str) -> Any:
+def eager_model(subject: Artefact, weights: Tensors, device: str) -> PreTrainedModel:
     """Return the module of transformers itself on the same tensors."""
     plan = subject.plan
     model = build(ModelSource(plan.model, dict(plan.config)), plan.dtype, plan.layers)
@@ -306,7 +311,7 @@ def pack(
         else:
             refused[owners[text]] = found
     made = [one for one in made if all(kernel.text in images for kernel in one.kernels)]
-    constants: dict[str, NDArray[Any]] = {}
+    constants: dict[str, NDArray[np.generic]] = {}
     head = {
         "format": FORMAT,
         "parts": [one.part for one in suites],
@@ -328,7 +333,7 @@ def _compiled(
     picked: PickedSuite, compiler: Compiler, refused: dict[str, DplcError], say: Say
 ) -> Iterator[_Made]:  # fmt: skip
     """Yield the cases of a suite, those that are the same program compiled once. refused: receives the others."""
-    known: dict[Any, _Made] = {}
+    known: dict[Hashable, _Made] = {}
     for case in picked.cases:
         subject = subject_of(picked.suite, case)
         key = subject.expression, str(subject.shapes), str(subject.spreads), case.dtype, case.rules
@@ -385,7 +390,9 @@ def _statements(block: Block) -> int:
 # ---- records -------------------------------------------------------------------------------------
 
 
-def _record(one: _Made, images: Mapping[str, Assembled], constants: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _record(
+    one: _Made, images: Mapping[str, Assembled], constants: dict[str, NDArray[np.generic]]
+) -> dict[str, object]:
     """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest.
 
     `part` names the part of the suite that was packed. `parameters` are the buffers of the inputs, in order. `results`
@@ -415,9 +422,9 @@ def _record(one: _Made, images: Mapping[str, Assembled], constants: dict[str, ND
     }  # fmt: skip
 
 
-def _launch_plan(program: Program) -> dict[str, Any]:
+def _launch_plan(program: Program) -> dict[str, object]:
     """Return a program as data, with the names of files instead of the texts of its kernels."""
-    kernels, arena = program.distinct_kernels(), program.arena or Arena(0, {})
+    kernels, arena = program.distinct_kernels(), program.arena
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
     return {
         "inputs": program.inputs, "outputs": program.outputs, "constants": program.constants,
@@ -433,8 +440,8 @@ def _texts(kernels: Iterable[CudaKernel]) -> str:
 
 
 def _files(
-    head: Mapping[str, Any], kernels: Iterable[CudaKernel], images: Mapping[str, Assembled],
-    constants: Mapping[str, NDArray[Any]],
+    head: Mapping[str, object], kernels: Iterable[CudaKernel], images: Mapping[str, Assembled],
+    constants: Mapping[str, NDArray[np.generic]],
 ) -> Iterator[tuple[str, bytes | str]]:  # fmt: skip
     """Yield (name, content) of the files of a pack."""
     yield CONTENTS, msgspec.json.encode(head)

@@ -13,9 +13,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -34,13 +35,17 @@ from ...ir.torch import TorchGraph
 from ..api import rows_of
 from ..capture.capture import capture
 from ..capture.dynamic_shapes import Dim
+from ..capture.fx_rewrites import Function
 from ..capture.signature import Capture, Tensors
 from ..compiler import TIMED, Compilation, Compiler, SizePlaces, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
-from ..run.calls import Rows, Served, random_tensor, sizes_of_call
+from ..run.calls import Rows, Served, Wanted, random_tensor, sizes_of_call
 from ..store.store import FrozenRecord
 from .sources import ModelSource, Requests, Tell, WeightRequest, build, silent, weights_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class ModelRunner:
         placed = {buffer.name: constants[buffer.name].detach().reshape(buffer.shape) for buffer in wanted}
         self.session: Session = executor.prepare(made.program, placed, sharing and sharing.session)
 
-    def run(self, inputs: Tensors) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Tensor]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
         given = {}
         for buffer in self.program.inputs:
@@ -90,15 +95,23 @@ class ModelRunner:
 MOST_KEPT = 4  # lengths whose memory for temporaries, and graphs, stay: as many as an executor keeps graphs
 
 
+class SizedModel(Protocol):
+    """A compiled model, or one that was read from an artefact."""
+
+    @property
+    def inputs_with_sizes(self) -> SizePlaces: ...
+    def at(self, sizes: Binding) -> BoundModel: ...
+
+
 @dataclass(eq=False)
 class DynamicModelRunner:
     """A model; `run` as of a ModelRunner, at any lengths in the ranges of its sizes.
 
-    model: a CompiledModel or an Artefact; weights: {buffer: tensor}; device: torch's, where the executor finds tensors;
+    weights: {buffer: tensor}; device: torch's, where the executor finds tensors;
     most: how many lengths keep their memory. The optional runner on the same executor shares its weights.
     """
 
-    model: Any
+    model: SizedModel
     executor: Executor
     weights: Tensors
     device: str = "cpu"
@@ -109,7 +122,7 @@ class DynamicModelRunner:
         self._runners: dict[frozenset[tuple[str, int]], ModelRunner] = {}  # by lengths, the latest last
         self._placed = functools.cache(lambda constant: constant.to(self.device))  # each tensor once
 
-    def run(self, inputs: Tensors) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Tensor]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}.
 
         Raises DplcError for inputs that do not fit, and for a length that was not compiled.
@@ -140,7 +153,7 @@ class DynamicModelRunner:
 TOKENS, IMAGES = "input_ids", "pixel_values"
 
 
-def called(model: Any) -> Any:
+def called(model: PreTrainedModel) -> PreTrainedModel:
     """Return the part that is compiled.
 
     For a model with an encoder and a decoder that is the encoder, since each token calls the decoder again.
@@ -148,7 +161,7 @@ def called(model: Any) -> Any:
     return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
 
 
-def inputs_of(model: Any, length: int, batch: int) -> list[Param]:
+def inputs_of(model: PreTrainedModel, length: int, batch: int) -> list[Param]:
     """Return the inputs of a call of `called(model)`: tokens i64, all else floats of the model's dtype.
 
     Raises DplcError for a model with any other input, and for a configuration that leaves an extent open.
@@ -173,7 +186,7 @@ def inputs_of(model: Any, length: int, batch: int) -> list[Param]:
     return found
 
 
-def _said(model: Any, field: str) -> Any:
+def _said(model: PreTrainedModel, field: str) -> Any:
     """Return a number of the configuration, or of its part about images. Raises DplcError if there is none."""
     for config in (model.config, getattr(model.config, "vision_config", None)):
         value = getattr(config, field, None)
@@ -182,7 +195,7 @@ def _said(model: Any, field: str) -> Any:
     raise DplcError(f"the configuration does not say `{field}`, which the input's shape depends on")
 
 
-def drawn(inputs: Iterable[Param], config: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+def drawn(inputs: Iterable[Param], config: Mapping[str, object], seed: int = 0) -> dict[str, Tensor]:
     """Return {input: tensor}, the same for the same seed: tokens of the model, floats of a normal distribution.
 
     A size has its example value.
@@ -191,7 +204,7 @@ def drawn(inputs: Iterable[Param], config: Mapping[str, Any], seed: int = 0) -> 
     return {p.name: random_tensor(p.dtype, [*map(at_hint, p.shape)], generator, words) for p in inputs}
 
 
-def vocabulary(config: Mapping[str, Any]) -> int:
+def vocabulary(config: Mapping[str, object]) -> int:
     """Return the number of tokens of a model, by its configuration or the part of it about texts."""
     parts = (config, config.get("text_config"))
     found = (part.get("vocab_size") for part in parts if isinstance(part, Mapping))
@@ -212,7 +225,7 @@ class CapturedModel:
     weights: Requests
 
 
-def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
+def capture_results(model: PreTrainedModel, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
     """Capture a model's results for `batch` sequences of `length` tokens, for images, or for spectra.
 
     A causal language model returns its logits, input_ids: i64[batch, length] -> f[batch, length, words]. length, batch:
@@ -221,7 +234,7 @@ def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> Capt
     if not isinstance(length, Dim) and length < 1:
         raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
     parameter, part = next(model.parameters()), called(model)
-    arguments, dynamic = dict[str, Any](plain(part)), dict[str, dict[int, Dim]]()
+    arguments, dynamic = dict[str, object](plain(part)), dict[str, dict[int, Dim]]()
     for param in inputs_of(model, *(n.size().hint if isinstance(n, Dim) else n for n in (length, batch))):
         places = (batch, length) if param.name == TOKENS else (batch,)
         dynamic[param.name] = {place: n for place, n in enumerate(places) if isinstance(n, Dim)}
@@ -231,26 +244,25 @@ def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> Capt
     return capture_call(model, arguments, part, dynamic)
 
 
-def plain(part: Any) -> dict[str, bool]:
+def plain(part: PreTrainedModel) -> dict[str, bool]:
     """Return the arguments with which a model returns tensors and no cache."""
     cached = ("use_cache",) if "use_cache" in inspect.signature(part.forward).parameters else ()
     return dict.fromkeys(("return_dict", *cached), False)
 
 
-class _ConstantValues(TorchFunctionMode):  # type: ignore[misc]
+class _ConstantValues(TorchFunctionMode):
     """Keeps the value of a constant that a forward pass makes where the weights are, which may be nowhere."""
 
-    def __init__(self, values: dict[int, Any]):
+    def __init__(self, values: dict[int, Tensor]):
         super().__init__()
-        self.values, self.made = values, list[Any]()  # what is made lives as long as its identity is looked up
+        self.values, self.made = values, list[Tensor]()  # what is made lives as long as its identity is looked up
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if (
-            func in (torch.tensor, torch.as_tensor)
-            and made.is_meta
-            and not any(isinstance(x, torch.Tensor) for x in args)
-        ):
+    def __torch_function__(
+        self, func: Function, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        made = func(*args, **kwargs)
+        if func in (torch.tensor, torch.as_tensor) and made.is_meta and not any(isinstance(x, Tensor) for x in args):
             with _disable_current_modes():
                 self.values[id(made)] = func(*args, **{**kwargs, "device": "cpu"})
             self.made.append(made)
@@ -258,8 +270,8 @@ class _ConstantValues(TorchFunctionMode):  # type: ignore[misc]
 
 
 def capture_call(
-    model: Any, arguments: Mapping[str, Any], function: Any, dynamic: Any
-) -> CapturedModel:  # fmt: skip
+    model: PreTrainedModel, arguments: Mapping[str, object], function: Function, dynamic: object
+) -> CapturedModel:
     """Return the captured call `function(**arguments)` of a function that uses the model.
 
     Tensors among the arguments are inputs. Tensors of the model's weight files are parameters; its other buffers follow
@@ -268,9 +280,9 @@ def capture_call(
     """
     what = "the forward pass of this model creates a tensor and combines it with weights that are not loaded yet"
     hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
-    device, own = next(model.parameters()).device, dict[int, Any]()
+    device, own = next(model.parameters()).device, dict[int, Tensor]()
 
-    def placed(tensor: Any) -> Any:
+    def placed(tensor: Tensor) -> Tensor:
         """Return a buffer on the device of the parameters, and note whose it is."""
         there = tensor.to(device)
         own[id(there)] = tensor
@@ -314,7 +326,7 @@ def eager_peak(graph: TorchGraph) -> int:
     held: dict[str, tuple[int, int]] = {}  # {result that is not a view: (the place of its op, bytes)}
     for place, op in enumerate(graph.body):
         last |= {owner.get(name, name): place for name in (op.dst, *free_names(op.args))}
-        fields: dict[str, Any] = dict(op.args)
+        fields = dict(op.args)
         viewed = next((name for field in _viewed(op.op) for name in free_names((fields.get(field),))), None)
         if viewed is not None:
             owner[op.dst] = owner.get(viewed, viewed)
@@ -443,7 +455,7 @@ class CompiledModel(Served):
         given = [param for param in captured.graph.ins if param.name in captured.inputs]
         return ", ".join(f"{p.name} {p.dtype}[{', '.join(map(print_expr, p.shape))}]" for p in given)
 
-    def constants(self, made: Compilation | None = None) -> dict[str, Any]:
+    def constants(self, made: Compilation | None = None) -> Tensors:
         """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR.
 
         made: the compile of a part of the range.
@@ -454,7 +466,7 @@ class CompiledModel(Served):
 
 
 def compile_model(
-    source: ModelSource, shape: ModelShape, options: Compiler, rows: Any = None, tell: Tell = silent
+    source: ModelSource, shape: ModelShape, options: Compiler, rows: Wanted = None, tell: Tell = silent
 ) -> CompiledModel:
     """Compile the logits of a model for its shape. rows: as `dplc.compile` takes them.
 
@@ -468,7 +480,7 @@ def compile_model(
 
 
 def with_rows(
-    made: CompiledModel, rows: Any, then: Callable[[Compilation], Compilation] = lambda made: made
+    made: CompiledModel, rows: Wanted, then: Callable[[Compilation], Compilation] = lambda made: made
 ) -> CompiledModel:
     """Return the model with parts of its range that are compiled separately. then: a change of every compile.
 
@@ -503,7 +515,7 @@ def compile_call(
         per_block=_most_launches(program, weights),
         cuda_lines=made.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights or not weights),  # a text has none
-        planned_bytes=made.largest.arena.bytes,  # type: ignore[union-attr]  # of every compile
+        planned_bytes=made.largest.arena.bytes,
         eager_bytes=eager_peak(captured.captured.graph),
         seconds={stage: spent / 1e3 for stage, spent in clock.timings.items()},
         rss_bytes=peak_rss(),

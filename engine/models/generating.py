@@ -10,9 +10,10 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ...codegen.arrays import torch_dtype
 from ...codegen.kernel import Program
@@ -23,7 +24,7 @@ from ...ir.program import Param
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler
-from ..run.calls import octaves, with_aliases
+from ..run.calls import Wanted, octaves, with_aliases
 from .compiling import (
     CapturedModel,
     CompiledModel,
@@ -47,6 +48,9 @@ from .sources import (
     silent,
 )
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 # ---- Capture the two calls of generation, prompt and token, with a cache of keys and values of our own.
 
 
@@ -54,14 +58,14 @@ KINDS = ("full_attention", "sliding_attention")
 ONE = Dim("s", 1, 1)
 
 
-def capture_prompt(model: Any, length: Dim, rows: int) -> CapturedModel:
+def capture_prompt(model: PreTrainedModel, length: Dim, rows: int) -> CapturedModel:
     """Capture all tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1] and the cache.
 
     The cache holds the keys and values of every layer, f[rows, heads, width], zeros after the prompt. length: of the
     prompt; rows: of the cache. Raises DplcError for a model that keeps anything else from token to token.
     """
 
-    def prompt(input_ids: Any) -> tuple[Any, ...]:
+    def prompt(input_ids: Tensor) -> tuple[Tensor, ...]:
         length = input_ids.shape[1]
         positions = torch.arange(length, device=input_ids.device)[None]
         token, *kept = _outputs(model, _Cache(length), input_ids, positions)
@@ -74,7 +78,7 @@ def capture_prompt(model: Any, length: Dim, rows: int) -> CapturedModel:
     return captured
 
 
-def capture_piece(model: Any, length: Dim | None, cache: Sequence[Param], reach: Dim) -> CapturedModel:
+def capture_piece(model: PreTrainedModel, length: Dim | None, cache: Sequence[Param], reach: Dim) -> CapturedModel:
     """Capture the call that reads some tokens of a prompt, or one token after the prompt.
 
     It takes input_ids: i64[1, length], the position of the first: i64[], and the cache of all tokens before. It gives
@@ -86,7 +90,7 @@ def capture_piece(model: Any, length: Dim | None, cache: Sequence[Param], reach:
         reach: how many rows of the cache a call is given, its first.
     """
 
-    def piece(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
+    def piece(input_ids: Tensor, position: Tensor, cache: Sequence[Tensor]) -> tuple[Tensor, ...]:
         rows, device = cache[0].shape[0], input_ids.device
         if length is None:
             positions = position.reshape(1, 1)
@@ -97,7 +101,7 @@ def capture_piece(model: Any, length: Dim | None, cache: Sequence[Param], reach:
             place = torch.where(inside, place, torch.zeros_like(place))  # of a row among those of the piece
             positions = position + torch.arange(count, device=device)[None]
 
-        def written(new: Sequence[Any], layer: int) -> list[Any]:
+        def written(new: Sequence[Tensor], layer: int) -> list[Tensor]:
             before = [tensor.transpose(0, 1)[None] for tensor in cache[2 * layer : 2 * layer + 2]]
             here = torch.arange(rows, device=device)[:, None] == position if length is None else inside[:, None]
             return [
@@ -114,7 +118,7 @@ def capture_piece(model: Any, length: Dim | None, cache: Sequence[Param], reach:
     return capture_call(model, arguments, piece, dynamic)
 
 
-def check_attention(model: Any, maximum: int) -> None:
+def check_attention(model: PreTrainedModel, maximum: int) -> None:
     """Raise DplcError if a token does not see all preceding tokens, up to a maximum length."""
     config = model.config
     others = sorted(set(getattr(config, "layer_types", None) or ()) - set(KINDS))
@@ -125,12 +129,12 @@ def check_attention(model: Any, maximum: int) -> None:
         raise DplcError(f"this model has {positions} positions; the maximum length is {maximum}")
 
 
-def _tokens(model: Any, length: Dim) -> Any:
+def _tokens(model: PreTrainedModel, length: Dim) -> Tensor:
     """Return tokens to capture a call with."""
     return torch.empty((1, length.size().hint), dtype=torch.long, device=next(model.parameters()).device)
 
 
-def _outputs(model: Any, cache: _Cache, input_ids: Any, positions: Any) -> tuple[Any, ...]:
+def _outputs(model: PreTrainedModel, cache: _Cache, input_ids: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
     """Return the token of the largest logit after the last one given: i64[1]; then what the cache holds.
 
     Of every layer it holds the keys, then the values: for each position a row of all heads.
@@ -154,23 +158,23 @@ class _Cache:
     """
 
     length: int
-    position: Any = 0
-    written: Callable[[Sequence[Any], int], Sequence[Any]] = lambda new, layer: new
+    position: int | Tensor = 0
+    written: Callable[[Sequence[Tensor], int], Sequence[Tensor]] = lambda new, layer: new
     is_compileable: bool = False
-    layers: dict[int, Sequence[Any]] = field(default_factory=dict)
+    layers: dict[int, Sequence[Tensor]] = field(default_factory=dict)
 
-    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> Sequence[Any]:
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> Sequence[Tensor]:
         """Return the keys and values that this layer's attention reads."""
         self.layers[layer] = self.written((keys, values), layer)
         return self.layers[layer]
 
-    def get_seq_length(self, *_: Any) -> Any:
+    def get_seq_length(self, *_: object) -> int | Tensor:
         """Return the tokens before this call: a module derives its positions and the masks of its attention from it."""
         return self.position
 
     get_query_offset = get_seq_length
 
-    def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+    def get_mask_sizes(self, *_: object) -> tuple[int, int]:
         """Return (rows of the cache that attention reads, the position of the first)."""
         return self.length, 0
 
@@ -279,7 +283,7 @@ def all_lengths(maximum: int) -> Dim:
 
 
 def compile_generation(
-    source: ModelSource, lengths: Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
+    source: ModelSource, lengths: Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Wanted = True,
     chunk: int | None = None, step: int = STEP, tell: Tell = silent,
 ) -> Generation:  # fmt: skip
     """Compile a model to generate text.
@@ -300,7 +304,7 @@ def compile_generation(
     most = _rounded_up(maximum, step)
     reach = Dim("n", step, most, step, hint=min(USUAL // step * step or step, most))
 
-    def compiled(capture: Callable[[], CapturedModel], rows: Any) -> CompiledModel:
+    def compiled(capture: Callable[[], CapturedModel], rows: Wanted) -> CompiledModel:
         return with_rows(compile_call(source, shape, capture, options, tell), rows, _in_place)
 
     if chunk is None:
@@ -372,7 +376,6 @@ class Generator:
         if last < length:
             return
         ids = torch.tensor([list(prompt)], device=self._device)
-        token: Any = None
         if found.chunk is None:
             token, *cache = self._prompts.run({"input_ids": ids})
         else:
@@ -391,7 +394,7 @@ class Generator:
                 return
             token = self._next(self._tokens, token, place, cache)
 
-    def _next(self, call: DynamicModelRunner, ids: Any, place: int, cache: Sequence[Any]) -> Any:
+    def _next(self, call: DynamicModelRunner, ids: Tensor, place: int, cache: Sequence[Tensor]) -> Tensor:
         """Return the token after some tokens, which begin at a place. The call updates the first rows of the cache."""
         self._position.fill_(place)
         rows = self.generation.rows_up_to(place + ids.numel())
@@ -403,7 +406,7 @@ class Generator:
         return token
 
 
-def _weights(call: CompiledModel, weights: Tensors) -> dict[str, Any]:
+def _weights(call: CompiledModel, weights: Tensors) -> Tensors:
     """Return {buffer: tensor} of its weights."""
     return {buffer: weights[want.names[0]] for buffer, want in call.weights.items()}
 
@@ -431,7 +434,7 @@ class Tokenizer:
         with explained(f"the tokenizer of {model} cannot be used", WITHOUT):  # damaged files, no network
             if not held:
                 reach_hub()
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(place) if held else model)
+            self._tokenizer = AutoTokenizer.from_pretrained(str(place) if held else model)
 
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a text, with those that the model wants at its start."""

@@ -264,7 +264,8 @@ def _extent(text: str, names: tuple[str, ...]) -> Expr:
     """Read an extent as a dump of a program with sizes of these names has it. Raises DplcError for any other text."""
     sizes = "".join(f"{name}: 1..{MOST}, " for name in names)
     _, (kernel,) = read_program(f"kernel sized({sizes}x: i32[{text}]) -> y: i32[1]:\n    pass\n", text, None)
-    return kernel.ins[0].shape[0]  # type: ignore[attr-defined, no-any-return]
+    assert isinstance(kernel, Kernel)
+    return kernel.ins[0].shape[0]
 
 
 def extent_at(extent: int | str, sizes: Binding) -> int:
@@ -383,7 +384,7 @@ class PlanFile(FrozenRecord, kw_only=True):
 
 def buffer_record(param: Param | Buffer) -> BufferRecord:
     """Return the record of a buffer, whose extents may depend on sizes."""
-    shape = tuple(print_expr(n) if isinstance(n, Node) else int(n) for n in param.shape)  # type: ignore[call-overload]
+    shape = tuple(print_expr(n) if isinstance(n, Node) else int(n) for n in param.shape)
     return BufferRecord(param.name, param.dtype, shape)  # type: ignore[arg-type]
 
 

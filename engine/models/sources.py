@@ -16,17 +16,24 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import torch
 from msgspec import Meta
+from torch import Tensor
 
 from ...codegen.arrays import check_room, torch_dtype, torch_dtype_name
 from ...ir.diagnostic import DplcError, did_you_mean, first_line, raise_all
 from ...ir.dtypes import DtypeName
 from ..capture.export import quiet_logs
+from ..capture.signature import Tensors
 from ..store.store import FrozenRecord
+
+if TYPE_CHECKING:
+    from safetensors import safe_open
+    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers.core_model_loading import WeightTransform
 
 # ---- Weights by name: from safetensors files, or random. Only requested tensors are read, and nothing is executed.
 
@@ -63,13 +70,13 @@ def silent(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def load(folder: Path, wanted: Requests, tell: Tell = silent) -> dict[str, Any]:
+def load(folder: Path, wanted: Requests, tell: Tell = silent) -> Tensors:
     """Return {key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the wanted dtypes.
 
     Raises DplcError for a path without weights, files that cannot be read, and for missing tensors and other shapes:
     all of them at once.
     """
-    made: dict[str, Any] = {}
+    made: dict[str, Tensor] = {}
     with _readers(folder, wanted) as readers:
         for key, read in readers.items():
             tell("loading weights", len(made), len(wanted))
@@ -85,7 +92,7 @@ def check(folder: Path, wanted: Requests) -> None:
 
 
 @contextlib.contextmanager
-def _readers(folder: Path, wanted: Requests) -> Iterator[dict[str, Callable[[], Any]]]:
+def _readers(folder: Path, wanted: Requests) -> Iterator[dict[str, Callable[[], Tensor]]]:
     """Yield {key of `wanted`: function that reads its tensor}, everything found and of the right shape.
 
     An index says what is where if a folder has one, else every file is looked into.
@@ -98,7 +105,7 @@ def _readers(folder: Path, wanted: Requests) -> Iterator[dict[str, Callable[[], 
         if not paths:
             why = "no *.safetensors are there" if folder.is_dir() else "there is no such folder"
             raise DplcError(f"--weights {folder}: {why}")
-    readers: dict[str, Callable[[], Any]] = {}
+    readers: dict[str, Callable[[], Tensor]] = {}
     mistakes: list[DplcError] = []
     with contextlib.ExitStack() as stack:
         opened = {path: stack.enter_context(_open(path)) for path in paths}
@@ -115,7 +122,9 @@ def _readers(folder: Path, wanted: Requests) -> Iterator[dict[str, Callable[[], 
         yield readers
 
 
-def _reader(want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[str, Path], Any]) -> Callable[[], Any]:
+def _reader(
+    want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[str, Path], safe_open]
+) -> Callable[[], Tensor]:
     """Return a function that reads a weight, whole or of pieces. Raises DplcError if it is missing or does not fit.
 
     files: {name of a tensor: its file}; held: {(name, file that has it): the opened file}.
@@ -125,7 +134,7 @@ def _reader(want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[
         return next((name for name in names if name in files), None)
 
     whole = known(want.names)
-    rows: list[Any] = [[known(names) for names in row] for row in want.pieces] if whole is None else [[whole]]
+    rows: list[list[Any]] = [[known(names) for names in row] for row in want.pieces] if whole is None else [[whole]]
     names = [name for row in rows for name in row]
     if not names or None in names:
         hint = did_you_mean(want.names[0], files)
@@ -134,7 +143,7 @@ def _reader(want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[
         if (name, files[name]) not in held:
             raise DplcError(f"the index says that `{name}` is in {files[name].name}, which has no such tensor")
 
-    def made(read: Callable[[Any, str], Any]) -> Any:
+    def made(read: Callable[[Any, str], Tensor]) -> Tensor:
         parts = [[read(held[name, files[name]], name) for name in row] for row in rows]
         return parts[0][0] if whole is not None else torch.cat([torch.stack(row) for row in parts], 1)
 
@@ -149,7 +158,7 @@ def _reader(want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[
     return lambda: made(lambda file, name: file.get_tensor(name))
 
 
-def make(wanted: Requests, seed: int = 0, device: str = "cpu", scale: float = 0.05) -> dict[str, Any]:
+def make(wanted: Requests, seed: int = 0, device: str = "cpu", scale: float = 0.05) -> dict[str, Tensor]:
     """Return random weights, the same for the same seed and device.
 
     Vectors are near 1 (norms stay norms), the rest is normal with `scale`. Raises DplcError for more than fits in
@@ -182,7 +191,7 @@ def _index(path: Path) -> dict[str, Path]:
     return {name: path.parent / file for name, file in files.items()}
 
 
-def _open(path: Path) -> Any:
+def _open(path: Path) -> safe_open:
     with explained("weights need safetensors", INSTALL):
         from safetensors import safe_open
     with explained(f"cannot read the weights in {path}"):
@@ -353,7 +362,7 @@ def explained(what: str, hint: str | None = None) -> Iterator[None]:
 _SAID_ELSEWHERE = frozenset(("model_type", "auto_map", "_attn_implementation", "attn_implementation"))
 
 
-def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) -> Any:
+def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) -> PreTrainedModel:
     """Return the model of a configuration, in evaluation mode, on the meta device.
 
     Its class is the one that the configuration names, else the causal language model of its architecture, else the
@@ -369,7 +378,7 @@ def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) ->
     return model
 
 
-def weights_of(model: Any) -> dict[int, WeightRequest]:
+def weights_of(model: PreTrainedModel) -> dict[int, WeightRequest]:
     """Return {id of a parameter or persistent buffer: what files have of it}.
 
     Tied ones have several names, and so have those that transformers renames when it loads a file. Pieces are a matrix
@@ -380,7 +389,7 @@ def weights_of(model: Any) -> dict[int, WeightRequest]:
     back = [step.reverse_transform() for kind, step in reversed(table) if kind == "WeightRenaming"]
     converters = [step for kind, step in table if kind == "WeightConverter" and len(step.target_patterns) == 1]
 
-    def renamed(name: str, step: Any) -> str:
+    def renamed(name: str, step: WeightTransform) -> str:
         return str(step.rename_source_key(name)[0])
 
     def older(name: str) -> Iterator[str]:
@@ -388,7 +397,7 @@ def weights_of(model: Any) -> dict[int, WeightRequest]:
         ways = (*(renamed(name, step) for step in back), functools.reduce(renamed, back, name))
         return (before for before in ways if before != name)
 
-    def pieces(name: str, tensor: Any) -> Pieces:
+    def pieces(name: str, tensor: Tensor) -> Pieces:
         for step in converters:
             ways = [(type(way).__name__, getattr(way, "dim", None)) for way in step.operations]
             (end,), sources = step.target_patterns, step.source_patterns
@@ -409,7 +418,7 @@ def weights_of(model: Any) -> dict[int, WeightRequest]:
 STACKED = [("MergeModulelist", 0), ("Concatenate", 1)]  # the one way that `load` knows, or the first step alone
 
 
-def _conversions(model: Any) -> list[Any]:
+def _conversions(model: PreTrainedModel) -> list[WeightTransform]:
     """Return transformers' table for a model: how files call its weights, and what they hold instead."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
@@ -419,7 +428,7 @@ def _conversions(model: Any) -> list[Any]:
         return []
 
 
-def _configuration(source: ModelSource, layers: int | None) -> Any:
+def _configuration(source: ModelSource, layers: int | None) -> PretrainedConfig:
     """Return the configuration object of transformers."""
     with explained("models need transformers", INSTALL):
         from transformers import CONFIG_MAPPING, AutoConfig
@@ -444,7 +453,7 @@ def _configuration(source: ModelSource, layers: int | None) -> Any:
     return config
 
 
-def _class(source: ModelSource, config: Any) -> Any:
+def _class(source: ModelSource, config: PretrainedConfig) -> type[PreTrainedModel]:
     """Return the class of a model, out of transformers' own tables: no name of a configuration is looked up elsewhere.
 
     Raises DplcError for an architecture without a model in these.
@@ -465,7 +474,7 @@ def _class(source: ModelSource, config: Any) -> Any:
     raise DplcError(f"{source.name}: transformers has no model of the architecture `{source.model_type}`")
 
 
-def _classes(table: Any, config: Any) -> tuple[Any, ...]:
+def _classes(table: Mapping[type, Any], config: type) -> tuple[type[PreTrainedModel], ...]:
     """Return the model classes that a table lists for a class of configurations."""
     if config not in table:
         return ()
@@ -473,7 +482,7 @@ def _classes(table: Any, config: Any) -> tuple[Any, ...]:
     return tuple(found) if isinstance(found, (list, tuple)) else (found,)
 
 
-def _derive_buffers(model: Any) -> None:
+def _derive_buffers(model: PreTrainedModel) -> None:
     """Give buffers that no weight file holds their values by the configuration, as `from_pretrained` does."""
     kept = model.state_dict(keep_vars=True).keys()
     for path, module in model.named_modules():

@@ -12,9 +12,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+from torch import Tensor
+from torch.nn import Module
 
 from ...codegen.arrays import listed, torch_dtype
 from ...codegen.cache import forget_oldest
@@ -36,6 +38,7 @@ from ...ir.torch import TorchGraph
 from ..capture.capture import bits, modules_of, plain_parts
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.export import dtype_name
+from ..capture.fx_rewrites import Function
 from ..capture.signature import Capture, Tensors, check_kind, parts_of
 from ..compiler import Compilation, SizePlaces, places_of_sizes
 from ..cost.instruction_counts import instruction_counts
@@ -43,13 +46,16 @@ from ..kernels.kernels import Plan, Prepared
 from ..language.rule import RuleSet, policy
 from ..schedule.scheduling import StoredSchedules, tuned_ranges
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 # ---- The function that was compiled: its parameters, and the tensors that it keeps.
 
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # (args, kwargs)
+Arguments = tuple[tuple[object, ...], dict[str, object]]  # (args, kwargs)
 
 
-def arguments(function: Any, example_inputs: Any, kwargs: Mapping[str, Any] | None) -> Arguments:
+def arguments(function: Function, example_inputs: object, kwargs: Mapping[str, object] | None) -> Arguments:
     """Return (args, kwargs) of the example call, by position where possible. Raises DplcError if they do not fit."""
     if isinstance(example_inputs, Mapping):
         hint = "write `dplc.compile(f, (), kwargs=inputs)` for inputs by name, `(inputs,)` for one that is a dict"
@@ -58,15 +64,15 @@ def arguments(function: Any, example_inputs: Any, kwargs: Mapping[str, Any] | No
     return _bound(_signature(function), args, kwargs or {})
 
 
-def _signature(function: Any) -> inspect.Signature | None:
+def _signature(function: Function) -> inspect.Signature | None:
     """Return the parameters of a function or module; None if it does not tell them."""
     try:
-        return inspect.signature(function.forward if isinstance(function, torch.nn.Module) else function)
+        return inspect.signature(function.forward if isinstance(function, Module) else function)
     except (TypeError, ValueError):
         return None
 
 
-def _bound(signature: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+def _bound(signature: inspect.Signature | None, args: Sequence[object], kwargs: Mapping[str, object]) -> Arguments:
     """Return (args, kwargs), by position where possible. Raises DplcError for missing or unknown arguments."""
     if signature is not None:
         try:
@@ -89,12 +95,12 @@ class Original:
         folded: the program that was compiled, whose weights are read.
     """
 
-    def __init__(self, function: Callable[..., Any], captured: Capture, folded: Capture):
+    def __init__(self, function: Function, captured: Capture, folded: Capture):
         self.captured, self._signature = captured, _signature(function)
         fixed = (tensor for name, tensor in captured.tensors.items() if captured.kinds[name] == "constant")
         self._versions = [(tensor, tensor._version) for tensor in fixed if not tensor.is_inference()]
         self._kinds = folded.kinds
-        self._homes: dict[Param, tuple[Any, str, int]] = {}
+        self._homes: dict[Param, tuple[Module, str, int]] = {}
         held = dict[Hashable, Param]()
         for param in folded.graph.ins:
             if self._kinds[param.name] in ("parameter", "buffer"):
@@ -107,7 +113,7 @@ class Original:
                     if found is not None:
                         self._homes.setdefault(found, (module, attribute, index))
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Arguments:
         """Return (args, kwargs) of a call: named arguments move to their positions, if the function has a signature.
 
         Raises DplcError for missing or unknown arguments, and if a fixed tensor has changed since the compile.
@@ -117,7 +123,7 @@ class Original:
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
         return _bound(self._signature, args, kwargs)
 
-    def weights(self) -> dict[str, Any]:
+    def weights(self) -> Tensors:
         """Return {name: tensor} as of now. Raises DplcError for a tensor whose dtype or shape has changed."""
         found = {}
         for param, (module, attribute, index) in self._homes.items():
@@ -128,14 +134,14 @@ class Original:
         return found
 
 
-def _place(tensor: Any) -> tuple[Any, ...]:
+def _place(tensor: Tensor) -> Hashable:
     """Return address, layout and dtype of a tensor. They identify a part of a weight across readings."""
     return tensor.data_ptr(), tensor.shape, tensor.dtype
 
 
-def _read(weight: Any) -> tuple[Any, ...]:
+def _read(weight: Tensor | None) -> tuple[Tensor | None, ...]:
     """Return the tensors that a program reads of a weight: pairs for complex numbers, parts for a wrapper subclass."""
-    if not isinstance(weight, torch.Tensor):
+    if not isinstance(weight, Tensor):
         return (weight,)
     return tuple(parts_of(part) if part.is_complex() else part for part in plain_parts(weight))
 
@@ -148,7 +154,7 @@ def check_arguments(captured: Capture, inputs: Tensors, sizes: Binding) -> None:
     for param in captured.graph.ins:
         if param.name in inputs:
             label, tensor = f"argument `{param.name}`", inputs[param.name]
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled():
+            if isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
                 what = f"gradients are wanted of {label}; what dplc compiles is inference"
                 raise DplcError(what, hint="call it within torch.no_grad(), or pass a detached tensor")
             check_tensor(label, tensor, param.dtype, [value_of(n, sizes) for n in param.shape])
@@ -162,10 +168,10 @@ def check_arguments(captured: Capture, inputs: Tensors, sizes: Binding) -> None:
                     raise DplcError(what, hint="pass `.clone()`")
 
 
-def check_tensor(what: str, value: Any, dtype: str, shape: Sequence[Any]) -> None:
+def check_tensor(what: str, value: object, dtype: str, shape: Sequence[int]) -> None:
     """Raise DplcError unless `value` is a tensor of this dtype (by our name) and shape, with elements."""
     expected = f"{dtype}{list(shape)}"
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         numpy = type(value).__module__ == "numpy"
         found = "a numpy array" if numpy else f"of the type {type(value).__name__}"
         hint = "pass torch.from_numpy(..)" if numpy else None
@@ -223,10 +229,10 @@ def gpu_of(where: Mapping[str, torch.device]) -> int | None:
     return next(iter(found), None)
 
 
-def devices_of(function: Callable[..., Any], values: Iterable[Any]) -> dict[str, torch.device]:
+def devices_of(function: Function, values: Iterable[object]) -> dict[str, torch.device]:
     """Return the devices of example inputs and of the weights of a function's modules, by a name for messages."""
     leaves = torch.utils._pytree.tree_leaves(list(values))
-    found = {f"input {place}": leaf.device for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    found = {f"input {place}": leaf.device for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
     for root in modules_of(function).values():
         found |= {name: tensor.device for name, tensor in (*root.named_parameters(), *root.named_buffers())}
     return found
@@ -241,9 +247,9 @@ class Placing:
 
     def __init__(self, kinds: Mapping[str, str]):
         self._kinds = kinds
-        self._moved: dict[tuple[str, torch.device], tuple[Any, int, Any]] = {}
+        self._moved: dict[tuple[str, torch.device], tuple[Tensor, int, Tensor]] = {}
 
-    def place(self, tensors: Tensors, device: torch.device) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def place(self, tensors: Tensors, device: torch.device) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """Return the tensors, those on the CPU moved to `device`, and notes that say which inputs this call moved."""
         placed, moved = dict(tensors), list[str]()
         for name, tensor in tensors.items():
@@ -263,23 +269,26 @@ class Placing:
 # ---- Kinds of the options of `dplc.compile`.
 
 
-def _is(*kinds: type) -> Callable[[Any], bool]:
+def _is(*kinds: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, kinds)
 
 
-def _are_rules(value: Any) -> bool:
-    several = isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping))
-    return isinstance(value, (Path, RuleSet)) or (several and all(isinstance(each, (str, Path)) for each in value))
+def _are_rules(value: object) -> bool:
+    if isinstance(value, (Path, RuleSet)):
+        return True
+    if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
+        return False
+    return all(isinstance(each, (str, Path)) for each in value)
 
 
-def _are_settings(value: Any) -> bool:
+def _are_settings(value: object) -> bool:
     return isinstance(value, Mapping) and all(
         isinstance(rule, str) and isinstance(values, Mapping) for rule, values in value.items()
     )
 
 
 SWITCHES = ("trace", "explore", "exact")
-KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "device": (_is(str), "a name: cuda, cuda:N, emulator, reference"),
     "rules": (_are_rules, "a rule file or folder, several, or a `dplc.Rules`"),
     "target": (_is(str, Target), "the name of an architecture or a device"),
@@ -289,7 +298,7 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def check_kinds(**options: Any) -> None:
+def check_kinds(**options: object) -> None:
     """Raise UsageError for an option of a wrong type. None is an option that is not given."""
     for name, value in options.items():
         fits, words = KINDS[name]
@@ -313,13 +322,13 @@ class Preparation:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Prepared, tuple[Any, Any]] = {}  # the tensors it was computed from, and the tensor
+        self._kept: dict[Prepared, tuple[Hashable, Tensor]] = {}  # the tensors it was computed from, and the tensor
 
-    def now(self, prepared: Iterable[Prepared], tensors: Tensors) -> dict[str, Any]:
+    def now(self, prepared: Iterable[Prepared], tensors: Tensors) -> Tensors:
         """Return {name: tensor} of the prepared weights of a program, given the others."""
         return {each.input.name: self._made(each, tensors) for each in prepared}
 
-    def _made(self, each: Prepared, tensors: Tensors) -> Any:
+    def _made(self, each: Prepared, tensors: Tensors) -> Tensor:
         ins = tuple(term for term in postorder((each.value,)) if isinstance(term, Input))
         given = {x.name: tensors[x.name] for x in ins}
         version = tuple((id(t), t.data_ptr(), t._version, contents(t, t.is_cuda)) for t in given.values())
@@ -334,7 +343,7 @@ class Preparation:
         return made
 
 
-def contents(tensor: Any, on_device: bool) -> bytes:
+def contents(tensor: Tensor, on_device: bool) -> bytes:
     """Return a digest of a tensor: of all of it, or of a sample of its elements if it is large and must be fetched.
 
     A single element of a weight on a device, written through `.data`, may be missed; a loader or an average may not.
@@ -345,7 +354,7 @@ def contents(tensor: Any, on_device: bool) -> bytes:
     return hashlib.blake2b(bits(flat), digest_size=16).digest()
 
 
-def random_tensor(dtype: str, shape: Sequence[Any], generator: torch.Generator, below: int) -> Any:
+def random_tensor(dtype: str, shape: Sequence[int], generator: torch.Generator, below: int) -> Tensor:
     """Return floats of a normal distribution, or whole numbers from 0 that are below a bound."""
     kind, size = torch_dtype(dtype), tuple(shape)
     if kind.is_floating_point:
@@ -353,7 +362,7 @@ def random_tensor(dtype: str, shape: Sequence[Any], generator: torch.Generator, 
     return torch.randint(0, below, size, generator=generator).to(kind)
 
 
-def in_float64(tensors: Tensors) -> dict[str, Any]:
+def in_float64(tensors: Tensors) -> Tensors:
     """Return tensors as arrays for an interpreter, floats in float64."""
     return {name: (x.double() if x.dtype.is_floating_point else x).numpy() for name, x in tensors.items()}
 
@@ -362,10 +371,10 @@ def in_float64(tensors: Tensors) -> dict[str, Any]:
 
 
 __all__ = ["GATE", "GATES", "Judgement", "accepted", "error", "errors", "judge", "run_eager", "run_reference"]
-Run = Callable[[TorchGraph, dict[str, Any]], list[Any]]
+Run = Callable[[TorchGraph, dict[str, Tensor]], list[Tensor]]
 
 
-def run_reference(captured: Capture, tensors: Tensors, run: Run = torch_meaning.run) -> list[Any]:
+def run_reference(captured: Capture, tensors: Tensors, run: Run = torch_meaning.run) -> list[Tensor]:
     """Return the outputs of a program, of the user's own ops, in float64; integers and bools exact.
 
     Where capture decomposed an op, the reference is PyTorch's kernel of that op, not the decomposition: except for ops
@@ -394,14 +403,14 @@ def judge_program(
     return judge(results, run_reference(captured, tensors), eager, rounded=rounded, **gates)
 
 
-def run_eager(captured: Capture, tensors: Tensors) -> list[Any]:
+def run_eager(captured: Capture, tensors: Tensors) -> list[Tensor]:
     """Return the outputs of a program as torch computes them, one op after the other in its own dtypes."""
     return run_reference(captured, tensors, partial(torch_meaning.evaluated, wide=False))
 
 
 def _at_sizes_of(graph: TorchGraph, tensors: Tensors) -> TorchGraph:
     """Return a captured program with the sizes of its inputs."""
-    return with_sizes(graph, sizes_of_call(places_of_sizes(graph.ins), tensors))  # type: ignore[no-any-return]
+    return with_sizes(graph, sizes_of_call(places_of_sizes(graph.ins), tensors))
 
 
 # ---- Dispatch of one program over several ranges: compiles for parts of the range of a size, and the table of calls.
@@ -411,6 +420,7 @@ def _at_sizes_of(graph: TorchGraph, tensors: Tensors) -> TorchGraph:
 
 LOG = logging.getLogger("dplc")
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
+Wanted = bool | Sequence[Dim | Sequence[Dim]] | None  # as `rows=` of `dplc.compile`
 Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
 
 
@@ -419,7 +429,7 @@ def row_for(rows: Sequence[Row], sizes: Binding) -> int | None:
     return next((n for n, row in enumerate(rows) if all(dim.admits(sizes[dim.name]) for dim in row)), None)
 
 
-def requested_rows(rows: Any, whole: Compilation, make: Make, schedules: StoredSchedules | None) -> tuple[Row, ...]:
+def requested_rows(rows: Wanted, whole: Compilation, make: Make, schedules: StoredSchedules | None) -> tuple[Row, ...]:
     """Return the rows of `rows=`: Dims, or tuples of Dims of several sizes; True for those of a store and of the model.
 
     whole: the program compiled for the full range. Raises UsageError for an invalid row.
@@ -565,7 +575,7 @@ class Rows:
             self.compiled(row)
 
     @property
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Dispatch as data: conditions in order, of which the first that holds decides, each with its plan."""
         names = ("name", "low", "high", "multiple")
         return [
@@ -643,7 +653,7 @@ def _kind(inputs: Tensors) -> Hashable | None:
     """Return classes, layouts, dtypes and shapes; None if every call needs further checks."""
     kind = []
     for given in inputs.values():
-        if not isinstance(given, torch.Tensor) or given.requires_grad or given.is_meta:
+        if not isinstance(given, Tensor) or given.requires_grad or given.is_meta:
             return None
         kind.append(((type(given), given.layout, given.dtype), given.shape))
     return tuple(kind)
@@ -651,7 +661,7 @@ def _kind(inputs: Tensors) -> Hashable | None:
 
 # ---- A program with other sizes: narrower ones, or numbers.
 
-T = TypeVar("T")
+Record = TypeVar("Record", bound="DataclassInstance")
 
 
 def narrowed(captured: Capture, row: Iterable[Dim], sizes: Mapping[str, Size]) -> Capture:
@@ -672,9 +682,9 @@ def at_binding(made: Compilation, sizes: Binding, captured: Capture | None = Non
     )
 
 
-def _at(record: T, sizes: Mapping[str, Size | int], *fields: str) -> T:
+def _at(record: Record, sizes: Mapping[str, Size | int], *fields: str) -> Record:
     """Return a record whose fields have other sizes, or numbers for them."""
-    return replace(record, **{name: with_sizes(getattr(record, name), sizes) for name in fields})  # type: ignore[type-var]
+    return replace(record, **{name: with_sizes(getattr(record, name), sizes) for name in fields})
 
 
 # ---- Outputs that share the memory of an input, where the index maps of the kernels permit it.

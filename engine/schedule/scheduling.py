@@ -72,7 +72,7 @@ class Origin:
         """For people, where it is not the default order; else ""."""
         return "" if self.source == "default" else f"schedule of `{self.kernel}`: {self.text}"
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the record for `--json`."""
         return {
             "kernel": self.kernel, "source": self.source, "basis": self.basis or None,
@@ -165,7 +165,7 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
         again[name] = Var(unused(name, taken | own))
         own.add(again[name].name)
     taken |= own
-    return substitute(made, again)  # type: ignore[no-any-return]
+    return substitute(made, again)
 
 
 # ---- Print kernels as CUDA, and predict their times.
@@ -294,10 +294,10 @@ def decision(step: PassStep, site: RuleSite, numbers: Numbers) -> Decision:
     return Decision(step.label, site.rule, site.where, values)
 
 
-def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleSite | None:
+def chosen(spot: RuleSite, values: Mapping[str, object], numbers: Numbers) -> RuleSite | None:
     """Return a spot with the values of a stored decision; None if one is not there or not legal."""
 
-    def recorded(site: RuleSite) -> Iterator[Any]:
+    def recorded(site: RuleSite) -> Iterator[object]:
         assert site.open is not None
         wanted = values.get(site.open.name)
         return (value for value in site.open.values if written(value, numbers) == wanted)

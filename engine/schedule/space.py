@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -47,12 +47,12 @@ class Fire(NamedTuple):
 
     rule: str
     where: str
-    values: tuple[tuple[str, Any], ...] = ()
+    values: tuple[tuple[str, Hashable], ...] = ()
 
 
 Token = Fire | str  # a firing, DEFAULT or SKIP
 Genome = dict[DecisionPoint, Token]
-Domains = dict[str, tuple[Any, ...]]  # {parameter: its plain values}
+Domains = dict[str, tuple[Hashable, ...]]  # {parameter: its plain values}
 Decisions = tuple[tuple[DecisionPoint, Token], ...]  # of a walk, in their order
 
 
@@ -215,7 +215,7 @@ class Space:
         """Return the wanted spot with the nearest values that are legal, and the values of each parameter."""
         wanted, domains = dict(fire.values), Domains()
 
-        def order(spot: RuleSite) -> Iterable[Any]:
+        def order(spot: RuleSite) -> Iterable[object]:
             assert spot.open is not None
             domains[spot.open.name] = tuple(map(self.plain, spot.open.values))
             return self.ordered(spot, wanted)
@@ -224,18 +224,18 @@ class Space:
         found = next(at, None)
         return found and found.filled(order), domains
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         """Return a value in its written form, hashable."""
         found = written(value, self.numbers)
         return tuple(map(self.plain, found)) if isinstance(found, list) else found
 
-    def ordered(self, spot: RuleSite, wanted: Mapping[str, Any] = {}) -> list[Any]:
+    def ordered(self, spot: RuleSite, wanted: Mapping[str, object] = {}) -> list[object]:
         """Return the values of the open parameter by distance from the wanted one or the rule's default."""
         assert spot.open is not None
         near = wanted.get(spot.open.name, self.plain(spot.default))
         return sorted(spot.open.values, key=lambda value: self.distance(self.plain(value), near))
 
-    def filled(self, spot: RuleSite, order: Callable[[RuleSite], Iterable[Any]]) -> Token:
+    def filled(self, spot: RuleSite, order: Callable[[RuleSite], Iterable[object]]) -> Token:
         """Return a spot as a token, with the first legal values in an order; DEFAULT if a guard refuses all of them."""
         found = spot.filled(order)
         return DEFAULT if found is None else self.fire_of(Decision("", found.rule, found.where, found.parameters))
@@ -256,7 +256,7 @@ class Space:
         return self._nearest(state, fire)[1]
 
     @staticmethod
-    def distance(value: Any, other: Any) -> float:
+    def distance(value: object, other: object) -> float:
         """Return the distance of two plain values: by logarithm for numbers, else 0 or 1."""
         if isinstance(value, int) and isinstance(other, int) and min(value, other) > 0:
             return abs(math.log2(value / other))

@@ -335,7 +335,7 @@ class RuleDigests:
 digests_of = functools.lru_cache(maxsize=8)(RuleDigests)  # the last few are cached
 
 
-def spelled_syntax(value: Any) -> str:
+def spelled_syntax(value: object) -> str:
     """Return syntax as text, without locations, documentation and reasons."""
     if isinstance(value, s.Syntax):
         fields = (f.name for f in dataclasses.fields(value) if f.name not in ("span", "reason", "docs"))
@@ -562,7 +562,7 @@ class SqliteStore:
                 self.say_once(f"note: entry {number} of the tuning store {self.path} is damaged and left out: {error}")
 
     # ---- the file
-    def _fetched(self, command: str) -> list[Any]:
+    def _fetched(self, command: str) -> list[tuple[Any, ...]]:
         with self._told():
             return self._open().execute(command).fetchall()
         return []
@@ -680,7 +680,7 @@ def _insert(db: sqlite3.Connection, entry: Entry) -> None:
     db.execute("INSERT OR REPLACE INTO entries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 

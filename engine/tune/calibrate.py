@@ -21,6 +21,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -184,7 +185,8 @@ def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build
         if second <= first:
             raise DeviceError(f"twice the work for {name} took no longer: {first:.3g} and {second:.3g} s")
         rate = (two.work - one.work) / (second - first)
-        fitted = replace(fitted, **{name: 1 / rate if name == "launch_seconds" else rate})  # type: ignore[arg-type]
+        constant: dict[str, Any] = {name: 1 / rate if name == "launch_seconds" else rate}
+        fitted = replace(fitted, **constant)
     return replace(fitted, name=gpu)
 
 

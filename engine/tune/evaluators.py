@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...codegen.arrays import is_written
 from ...codegen.build import assemble, build_device, device_text
@@ -59,8 +59,8 @@ from ..store.store import Basis, FrozenRecord, Score
 
 WHOLE_ITERATIONS = 1 << 22  # innermost iterations that are computed in a few seconds at most
 FEWEST = 8  # iterations of a free loop that are looked at, at least
-Tensors = dict[str, torch.Tensor]
-Expected = dict[str, tuple[torch.Tensor, torch.Tensor]]  # {output: (values in float64, mask of the computed elements)}
+Tensors = dict[str, Tensor]
+Expected = dict[str, tuple[Tensor, Tensor]]  # {output: (values in float64, mask of the computed elements)}
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class TuningSubject:
         return "whole" if compared == every else f"{compared} of {every} elements"
 
 
-def draw(param: Param) -> torch.Tensor:
+def draw(param: Param) -> Tensor:
     """Return reproducible random values for a buffer: normal floats; 0 or 1 for integers, which may be indices."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"0 {param.name}".encode()))
-    return random_tensor(param.dtype, param.shape, generator, 2)  # type: ignore[no-any-return]
+    return random_tensor(param.dtype, param.shape, generator, 2)
 
 
 @functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at
@@ -107,7 +107,7 @@ def launches(made: Launched) -> Program:
     return Program(made.cuda, given, results, (), temporaries, tuple(map(bound, made.kernels, made.cuda)))
 
 
-def compared(got: torch.Tensor, values: torch.Tensor, where: torch.Tensor) -> Judgement:
+def compared(got: Tensor, values: Tensor, where: Tensor) -> Judgement:
     """Return the judgement of a result at some of its elements."""
     return judge([got[where]], [values[where]])
 
@@ -269,7 +269,7 @@ class AssemblingEvaluator:
 # ---- Figures of the assembler, the disassembler and the emulator, stored with a schedule that no GPU measured.
 
 
-Details = dict[str, Any]
+Details = dict[str, object]
 
 
 def evidence(candidate: ScheduleCandidate) -> Details:
@@ -395,7 +395,7 @@ class Worker:
                 wrong.append(f"{missing} elements of `{output.name}` were never written")
             elif not found.ok:
                 wrong.append(f"`{output.name}` is off by {found.relative:.1e} of the largest value")
-        known: dict[str, Any] = {
+        known: Details = {
             "error": error, "gpu": self.driver.name, "registers": [one.registers or None for one in bound.kernels],
             "spills": [one.local_bytes for one in bound.kernels],
         }  # fmt: skip
@@ -470,12 +470,13 @@ class WorkerProcess:
             if not self._pipe.poll(limit):
                 self.kill()
                 return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
-            score, over = self._pipe.recv()
+            received: tuple[Score, bool] = self._pipe.recv()
         except (OSError, EOFError):
             return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
+        score, over = received
         if over:
             self._end()
-        return score  # type: ignore[no-any-return]
+        return score
 
     def start(self) -> None:
         """Start the process unless it runs. Raises DeviceError with its reason if it cannot measure."""

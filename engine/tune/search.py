@@ -8,12 +8,12 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar
 
 from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
@@ -110,7 +110,7 @@ def _name(option: Token | RuleSite) -> Token:
 def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Token:
     """Fill the open parameters with random values. DEFAULT if a guard refuses all of them."""
 
-    def shuffled(found: RuleSite) -> list[Any]:
+    def shuffled(found: RuleSite) -> list[object]:
         assert found.open is not None
         values = list(found.open.values)
         dice.shuffle(values)
@@ -169,7 +169,7 @@ def mutated(whole: ProgramCandidate, dice: random.Random) -> Genome:
 
 def decided(space: ProgramSpace, genome: Genome, way: int) -> ProgramCandidate:
     """Apply decisions to a space. The default decides the rest."""
-    return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)  # type: ignore[no-any-return]
+    return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)
 
 
 class Random(Search):
@@ -198,7 +198,7 @@ class Hill(Search):
         return decided(self.space, mutated(self.best_of[way][1], self.dice), way)
 
 
-Key = Any  # a Token without values, or a value
+Key: TypeAlias = Hashable  # a Token without values, or a value
 
 
 class TreeNode:
@@ -438,7 +438,7 @@ class SearchRun:
         """Programs since the last improvement."""
         return self.programs - (self.curve[-1][1] if self.curve else 0)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the search as data. The times of the curve are in microseconds."""
         names = "tries", "programs", "refused", "failed", "repeated", "seconds", "interrupted"
         curve = [[tries, programs, seconds * 1e6] for tries, programs, seconds in self.curve]
@@ -449,7 +449,9 @@ class SearchRun:
         """Name of the search, its seed, and the number of the present try."""
         return self.options.search, self.options.seed, self.tries
 
-    def tuned(self, schedule: Schedule, seconds: float, default: float, checked: str, details: dict[str, Any]) -> Tuned:
+    def tuned(
+        self, schedule: Schedule, seconds: float, default: float, checked: str, details: dict[str, object]
+    ) -> Tuned:
         """Return a result for the store."""
         return Tuned(schedule, seconds, self.default.basis, default, *self.found_by, checked, details)
 
@@ -635,9 +637,9 @@ class SharedPrefix(CandidateTimes):
     """Candidates with the same first decisions. label: the last of these decisions."""
 
     label: str = ""
-    children: dict[Any, SharedPrefix] = field(default_factory=dict)
+    children: dict[Hashable, SharedPrefix] = field(default_factory=dict)
 
-    def record(self, default: float | None, depth: int = 0) -> dict[str, Any]:
+    def record(self, default: float | None, depth: int = 0) -> dict[str, object]:
         """Return the tree for the page: chains without a choice merged, and the most visited children.
 
         A reward is the default's time divided by the candidate's, 0 without a time.
@@ -673,7 +675,7 @@ class SearchLog:
         """Add a candidate."""
         whole, ways, seconds, branch = tried.candidate, run.space.ways, tried.score.seconds, self.root
         branch.add(seconds)
-        path: list[tuple[Any, str]] = [(whole.way, f"candidate: {ways[whole.way]}")] if len(ways) > 1 else []
+        path: list[tuple[Hashable, str]] = [(whole.way, f"candidate: {ways[whole.way]}")] if len(ways) > 1 else []
         path += ((decided, f"{decided[0].step}: {show(decided[1])}") for decided in whole.genome)
         for decided, label in path:
             if decided not in branch.children:
@@ -703,11 +705,11 @@ def show(token: Token) -> str:
     return firing_text(token.rule, token.values) if isinstance(token, Fire) else token
 
 
-def firing_text(rule: str, values: Iterable[tuple[str, Any]]) -> str:
+def firing_text(rule: str, values: Iterable[tuple[str, object]]) -> str:
     """Return a rule with the values of its parameters as text."""
     shown = ", ".join(f"{name}={plain_text(value)}" for name, value in values)
     return f"{rule}({shown})" if shown else rule
 
 
-def plain_text(value: Any) -> str:
+def plain_text(value: object) -> str:
     return "(" + ", ".join(map(plain_text, value)) + ")" if isinstance(value, (tuple, list)) else str(value)

@@ -15,7 +15,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -28,7 +27,7 @@ from ..bench.bench import WHOLE, assembler, work_of
 from ..bench.cases import BenchCase, Suite, subject_of, with_rules
 from ..bench.records import geomean
 from ..capture.capture import capture_text
-from ..capture.signature import Capture
+from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
@@ -80,7 +79,7 @@ class TunedTimes:
             return "nothing can be launched"
         return f"{micro(self.default_seconds)} us by default, {micro(self.seconds)} us tuned, {self.gain:.2f}x"
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Return the part for `--json` that kernels and programs have in common."""
         return {
             "default_us": microseconds(self.default_seconds), "tuned_us": microseconds(self.seconds),
@@ -101,7 +100,7 @@ class TuningOutcome(TunedTimes):
     wrong: Wrong
     count: int = 1
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the result for `--json`."""
         return {
             "kernel": self.kernel, "count": self.count, "basis": self.run.default.basis, **self.figures(),
@@ -110,7 +109,7 @@ class TuningOutcome(TunedTimes):
         }  # fmt: skip
 
 
-def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:
+def plain(candidate: ScheduleCandidate) -> list[dict[str, object]]:
     """Return a schedule as plain data."""
     return [{"pass": d.step, "rule": d.rule, "site": d.site, "parameters": d.parameters} for d in candidate.schedule]
 
@@ -176,7 +175,7 @@ class Programmed(TunedTimes):
         rules = self.fusing.rules(self.way)
         return self.space.ways[self.way] + (f" ({', '.join(rules)})" if rules else "")
 
-    def candidates(self) -> list[dict[str, Any]]:
+    def candidates(self) -> list[dict[str, object]]:
         """Return the fusion variants, with the results of tried ones.
 
         best_us: time with the fastest schedules of its kernels.
@@ -190,7 +189,7 @@ class Programmed(TunedTimes):
             for way, label in enumerate(self.space.ways)
         ]  # fmt: skip
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return the result for `--json`."""
         return {
             **self.run.record(), "basis": self.run.default.basis, "candidate": self.space.ways[self.way],
@@ -369,7 +368,7 @@ class TuningProgram:
 
 
 def program_of(
-    name: str, captured: Capture, compiler: Compiler, top: int = 1, tensors: Callable[[], Mapping[str, Any]] = dict
+    name: str, captured: Capture, compiler: Compiler, top: int = 1, tensors: Callable[[], Tensors] = dict
 ) -> TuningProgram:
     """Return a program with at most `top` fusion variants. tensors: makes the tensors that the capture does not hold.
 
@@ -492,7 +491,7 @@ def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
     Outcomes come back and are stored here, where the stores of the jobs are.
     """
     try:
-        ray: Any = importlib.import_module("ray")
+        ray = importlib.import_module("ray")
     except ImportError:
         hint = "pip install 'dplc[ray]'"
         raise UsageError("--executor ray needs Ray, which is not installed here", hint=hint) from None

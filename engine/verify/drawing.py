@@ -125,7 +125,7 @@ class Instance(Drawing):
             case Tile():
                 scope = tuple(replace(axis, role=axis.role or self.pick(ROLES)) for axis in made.axes)
                 if self.often(50):
-                    scope = tuple(sorted(scope, key=lambda axis: ROLES.index(axis.role)))  # type: ignore[arg-type]
+                    scope = tuple(sorted(scope, key=lambda axis: ROLES.index(axis.role)))
                 made = replace(made, axes=scope)
             case For():
                 scope += (Axis(made.var, made.stop if isinstance(made.stop, int) else UNKNOWN, made.role),)

@@ -230,7 +230,7 @@ def counterexample_text(verdict: RuleVerdict) -> str:
 def pinned_in(text: str) -> Environment:
     """Return the parameters that a counterexample was found with."""
     found = re.search(rf"^{PINNED}(.*)$", text, re.MULTILINE)
-    return json.loads(found[1]) if found else {}  # type: ignore[no-any-return]
+    return json.loads(found[1]) if found else {}
 
 
 def detail(verdict: RuleVerdict, path: Path, rule_files: Sequence[Path]) -> str:

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect rule files, if `--dplc-check` is given."""
     if file_path.suffix == ".rw" and parent.config.getoption("--dplc-check"):
-        return RuleFileCollector.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
+        return RuleFileCollector.from_parent(parent, path=file_path)
     return None
 
 

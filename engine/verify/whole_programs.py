@@ -74,7 +74,7 @@ def needs(body: Block) -> Needs:
 
     Raises ScheduleError for an expression that cannot be evaluated, and TooLarge for large loops.
     """
-    found, shared_tiles = Needs({}, {}), {x.dst for x in nodes(body, Stage, SharedTile)}  # type: ignore[attr-defined]
+    found, shared_tiles = Needs({}, {}), {x.dst for x in nodes(body, Stage, SharedTile)}
     for buffer, extents, copied in _reached(body, {}, True, 0):
         for table in () if buffer in shared_tiles else (found.every,) if copied else found:
             known = table.get(buffer, extents)

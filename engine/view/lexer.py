@@ -20,7 +20,7 @@ VALUES = ("true", "false", "none", "inf", "BLOCK", "THREAD", "REG", "VEC", "SYNC
 _whole = partial(words, prefix=r"\b", suffix=r"\b")
 
 
-class RuleLexer(RegexLexer):  # type: ignore[misc]
+class RuleLexer(RegexLexer):
     """Rules (`.rw`) and dumps of every IR but CUDA."""
 
     name = "dplc rules"

@@ -215,7 +215,7 @@ class BackgroundJobs:
     obsolete: bool = False
     updated: float = 0.0
 
-    def step(self, **parts: Any) -> None:
+    def step(self, **parts: object) -> None:
         """Wait between two steps until no compile runs, then show parts. Raises Ended if the jobs are obsolete."""
         with self.compiling:
             if self.obsolete:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import socket
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -56,7 +57,7 @@ class LivePage:
 
     def __init__(self, title: str) -> None:
         self._changed = threading.Condition()
-        self._parts: dict[str, tuple[int, Any]] = {"title": (0, title)}  # each with the number of its last change
+        self._parts: dict[str, tuple[int, object]] = {"title": (0, title)}  # each with the number of its last change
         self.news = News()
         self._stage, self._began = "", 0.0  # no stage runs before the first
         self._took = defaultdict[str, float](float)
@@ -67,7 +68,7 @@ class LivePage:
         with self._changed:
             return {name: part for name, (_, part) in self._parts.items() if part is not None}
 
-    def show(self, **parts: Any) -> News:
+    def show(self, **parts: object) -> News:
         """Replace the parts of these names. None removes a part."""
         with self._changed:
             self.news = replace(self.news, number=self.news.number + 1)
@@ -75,7 +76,7 @@ class LivePage:
             self._changed.notify_all()
             return self.news
 
-    def report(self, parts: Mapping[str, Any], **fields: Any) -> News:
+    def report(self, parts: Mapping[str, object], **fields: Any) -> News:
         """Replace parts and report the compile that computed them. fields: error, diff, ms and why of `News`."""
         with self._changed:
             self.news = News(self.news.number, self.news.compiles + 1, **fields)
@@ -141,12 +142,12 @@ def page(record: Record, live: bool = False) -> str:
     )  # fmt: skip
 
 
-def embedded(record: Any) -> str:
+def embedded(record: object) -> str:
     """Return JSON that is safe inside of a script element."""
     return as_json(record).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
 
 
-def as_json(record: Any) -> str:
+def as_json(record: object) -> str:
     """Return JSON with null for infinities and NaNs."""
     return msgspec.json.encode(record, enc_hook=float).decode()
 
@@ -191,7 +192,7 @@ class PageServer(ThreadingHTTPServer):
         self.hosts = [f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")]
         self.url = f"http://{self.hosts[0]}/?token={self.token}"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
         """Print an error, except that a browser closed its connection."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
@@ -236,7 +237,7 @@ class PageHandler(BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
-    def _answer(self, path: str, query: Query) -> Any:
+    def _answer(self, path: str, query: Query) -> object:
         """Return the text of the page, or data."""
         server, shown, program = self.server, self.server.shown, self.server.program
         given = self._body() if self.command == "POST" else b""
@@ -282,11 +283,11 @@ class PageHandler(BaseHTTPRequestHandler):
         if not ours:
             raise Refused(HTTPStatus.FORBIDDEN)
 
-    def _send(self, answer: Any) -> None:
-        is_page = isinstance(answer, str)
-        body = (answer if is_page else as_json(answer)).encode()
+    def _send(self, answer: object) -> None:
+        kind, text = ("text/html", answer) if isinstance(answer, str) else ("application/json", as_json(answer))
+        body = text.encode()
         self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", f"{'text/html' if is_page else 'application/json'}; charset=utf-8")
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -297,5 +298,5 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         super().end_headers()
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Keep requests out of the terminal."""

@@ -25,7 +25,7 @@ from ...ir.text.parse import parse
 from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..kernels.examples import run_examples
 from ..language import core as s
-from ..language.check import check_declarations, check_rule, errors, lint_rule, load_facts, rules_in_force
+from ..language.check import check_declarations, check_rule, lint_rule, load_facts, rules_in_force
 from ..language.elaborate import elaborated, located
 from ..language.format import format_file
 from ..language.pipeline import pipelines
@@ -41,7 +41,7 @@ from ..language.rule import (
 )
 from ..language.rule_files import FURTHER, further_of, parse_rules
 from ..language.rule_scope import CheckedRule
-from ..language.sorts import TARGET_FIELDS
+from ..language.sorts import ERROR, TARGET_FIELDS
 from ..language.typed_slots import every, plain
 from ..rewrite.statements.driver import Engine
 from . import reference
@@ -94,7 +94,8 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
     """
     source = Source(name, "\n" * lines + text)
     try:
-        return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))  # type: ignore[no-any-return]
+        placed: tuple[s.Syntax, ...] = located(_parsed(name, text), lambda span: _span_moved(span, source, lines))
+        return placed
     except DplcError:
         return _parsed(name, source.text)  # raises the error with the lines of the file, in its notes too
 
@@ -504,8 +505,9 @@ class Request:
     def answer(self, tell: Tell) -> Answer:
         """Run it. Raises the first error of the rule file."""
         document = Document(self.path, self.texts.get)
-        for wrong in errors(document.problems(self.texts[self.path])):  # type: ignore[arg-type]
-            raise wrong
+        for wrong in document.problems(self.texts[self.path]):
+            if wrong.severity == ERROR:
+                raise wrong
         if self.kind == "firings":
             return self._firings(document, tell)
         chosen = [
@@ -593,9 +595,10 @@ async def ask(request: Request, tell: Tell) -> Answer:
     process.start()
     theirs.close()
     try:
-        while isinstance(answer := await asyncio.to_thread(ours.recv), tuple):
-            tell(*answer)
-        return answer  # type: ignore[no-any-return]
+        while isinstance(received := await asyncio.to_thread(ours.recv), tuple):
+            tell(*received)
+        answer: Answer = received
+        return answer
     except EOFError:
         return Answer("it ended without an answer")
     finally:

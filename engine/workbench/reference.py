@@ -187,7 +187,7 @@ def _default(field: Field | schemas.Argument) -> str:
     return "" if field.required else print_value(field.default)
 
 
-def _place(definition: Callable[..., Any] | type) -> str:
+def _place(definition: Callable[..., object] | type) -> str:
     """Return `file:line` of a definition, relative to the root of the tree."""
     path = Path(inspect.getsourcefile(definition) or "").resolve()
     return f"{path.relative_to(ROOT)}:{inspect.getsourcelines(definition)[1]}"

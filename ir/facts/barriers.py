@@ -78,12 +78,16 @@ class _Walk:
         self.block(loop.body)
         self.leave(loop.var)
         if not (is_int(loop.start) and is_int(loop.stop) and loop.start < loop.stop):
-            self.copied, self.accessed = self.copied | before[0], self.accessed | before[1]
+            self.join(*before)
 
     def perhaps(self, body: Block) -> None:
         before = self.copied, self.accessed
         self.block(body)
-        self.copied, self.accessed = self.copied | before[0], self.accessed | before[1]
+        self.join(*before)
+
+    def join(self, copied: set[Slot], accessed: set[Slot]) -> None:
+        """Add the slots of another path to this point."""
+        self.copied, self.accessed = self.copied | copied, self.accessed | accessed
 
     def shift(self, var: str, body: Block) -> None:
         """Express the slots in terms of the next iteration's loop variable.
@@ -111,4 +115,4 @@ class _Walk:
     def plain(self, slot: Expr) -> Expr:
         """Return a slot without `% depth`."""
         ring = isinstance(slot, Binary) and slot.op == "%" and slot.b == self.depth
-        return slot.a if ring else slot  # type: ignore[union-attr]
+        return slot.a if ring else slot

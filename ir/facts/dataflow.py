@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..expr import Axis, Binary
+from ..expr import Axis, Binary, Order
 from ..monoids import of_part
 from ..node import Node
 from ..sizes import at_hint
@@ -53,7 +53,7 @@ class Dataflow:
         self.axes: list[Axis] = []
         self._bits: dict[Axis, int] = {}
         self._counts: dict[int, int] = {}
-        self._natural: dict[Any, tuple[Axis, ...]] = {}
+        self._natural: dict[Any, Order] = {}
         self._leading: dict[Any, set[Any]] = {}
         self.mask: dict[Any, int] = {}
         self.readers: dict[Any, list[Any]] = {term: [] for term in self.order}
@@ -120,14 +120,14 @@ class Dataflow:
                     found.add(term)
         return self._leading[here]
 
-    def natural(self, term: Term) -> tuple[Axis, ...]:
+    def natural(self, term: Term) -> Order:
         """Return the axes of a value in the order of its operands, the widest first. Names do not affect the order."""
         if not self._natural:
             for other in self.order:
                 self._natural[other] = self._natural_of(other)
         return self._natural[term]
 
-    def _natural_of(self, term: Any) -> tuple[Axis, ...]:
+    def _natural_of(self, term: Any) -> Order:
         kind, known = term.__class__, self._natural
         if kind is Elementwise:
             widest_first = sorted((known[arg] for arg in term.args), key=len, reverse=True)
@@ -165,7 +165,7 @@ def places_of_fold(term: Any) -> Axis | None:
     return bounds.pop() if len(bounds) == 1 else None
 
 
-def _bound(x: Any, over: tuple[Axis, ...]) -> Axis | None:
+def _bound(x: Any, over: Order) -> Axis | None:
     chosen = x.__class__ is Elementwise and x.fn == "where" and x.args[0].__class__ is Index
     e: Any = x.args[0].expr if chosen else None
     bound = e.__class__ is Binary and e.op == "<=" and (e.a,) == over and e.b.__class__ is Axis

@@ -188,11 +188,11 @@ def simplify(e: Expr) -> Expr:
 def counters(block: Block) -> dict[str, int]:
     """Return a divisor of every value of each integer register: the slots of a ring are multiples of one slot."""
     found: dict[str, int] = {}
-    for stmt in nodes(block, Define, Assign):  # type: ignore[type-var]
-        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place  # type: ignore[attr-defined]
+    for stmt in nodes(block, Define, Assign):
+        place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place
         counts = isinstance(place, Var) and (place.name in found or getattr(stmt, "dtype", None) == "i32")
         if counts:
-            step = divisor(stmt.val, {**found, place.name: 0})  # type: ignore[attr-defined]
+            step = divisor(stmt.val, {**found, place.name: 0})
             found[place.name] = gcd(found.get(place.name, 0), step)
     return found
 
@@ -200,7 +200,7 @@ def counters(block: Block) -> dict[str, int]:
 def divisor(e: Expr, strides: Mapping[str, int]) -> int:
     """Return a number that divides every value of an expression; 0 for the number 0."""
     if is_int(e):
-        return abs(e)  # type: ignore[no-any-return]
+        return abs(e)
     if isinstance(e, Var):
         return strides.get(e.name, 1)
     if isinstance(e, Size):
@@ -215,7 +215,7 @@ def divisor(e: Expr, strides: Mapping[str, int]) -> int:
         both = divisor(e.a, strides) | divisor(e.b, strides)
         return both & -both
     if isinstance(e, Binary) and e.op == "//" and is_int(e.b):
-        whole, rest = divmod(divisor(e.a, strides), e.b)  # type: ignore[operator]
+        whole, rest = divmod(divisor(e.a, strides), e.b)
         return 1 if rest else whole
     if isinstance(e, Call) and e.fn == "where":
         return gcd(divisor(e.args[1], strides), divisor(e.args[2], strides))

@@ -120,7 +120,7 @@ def strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 def pitch(stage: Stage) -> int:
     """Return the elements from one innermost row of a shared tile to the next."""
-    return stage.box[-1].extent + stage.pad  # type: ignore[no-any-return]
+    return int(stage.box[-1].extent) + stage.pad
 
 
 def shared_tile_rows(stage: Stage) -> int:
@@ -164,7 +164,7 @@ def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
     key = (address, place, idx)
     if key not in known:
         known[key] = _address(kernel, place, idx)
-    return known[key]  # type: ignore[no-any-return]
+    return known[key]
 
 
 class Answers(dict[Any, Any]):
@@ -245,10 +245,13 @@ def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
     return by_steps(simplify(substitute(flat, {axis.name: add(multiply(whole, width), axis)}), ranges), ranges)
 
 
+XorMap = tuple[int, ...]  # bit n of a chunk is flipped by bit xor[n] of the row
+
+
 class SharedTileLayout(NamedTuple):
     """Layout of a shared tile: row bits that flip chunks, swizzle bytes, and elements between innermost rows."""
 
-    xor: tuple[int, ...]
+    xor: XorMap
     swizzle: int
     pitch: int
 
@@ -258,7 +261,7 @@ def layout_of(stage: Stage) -> SharedTileLayout:
     return SharedTileLayout(stage.xor, stage.swizzle, pitch(stage))
 
 
-def xor_chunk(xor: tuple[int, ...], row: Any, chunk: Any) -> Any:
+def xor_chunk(xor: XorMap, row: Any, chunk: Any) -> Any:
     """Return the 16-byte chunk that holds chunk `chunk` of row `row`: bit n is flipped by bit xor[n] of the row."""
     for n, bit in enumerate(xor):
         chunk = chunk ^ ((row >> bit & 1) << n)
@@ -356,7 +359,8 @@ def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
     key = (copy_shape, stage, source)
     if key not in known:
         known[key] = _copy_shape(stage, source, tile_of(kernel))
-    return known[key]  # type: ignore[no-any-return]
+    shape: CopyShape = known[key]
+    return shape
 
 
 def _copy_shape(stage: Stage, source: Param, tile: Tile | None) -> CopyShape:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..atoms import ATOMS
-from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, free_names, only_sizes
+from ..expr import COMPARISONS, Binary, Call, NameSet, Not, Sum, Var, free_names, only_sizes
 from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
@@ -32,6 +32,9 @@ from ..tile import (
 )
 
 S = TypeVar("S")
+
+
+NamesOf = dict[str, NameSet]  # {name: the names that it depends on}
 
 
 class Kinds(Generic[S]):
@@ -110,12 +113,12 @@ def _by_marks(stmt: Any) -> dict[int, tuple[Any, ...]]:
     return {}
 
 
-def summed_axes(stmt: Mma) -> frozenset[str]:
+def summed_axes(stmt: Mma) -> NameSet:
     """Return the axes along which an Mma adds up: the result does not vary with them."""
     return free_names((stmt.axes[ATOMS[stmt.atom].result :], stmt.over))
 
 
-def result_axes(stmt: Mma) -> frozenset[str]:
+def result_axes(stmt: Mma) -> NameSet:
     """Return the lanes and registers over which an Mma distributes its result, independent of its operands."""
     return free_names(stmt.axes[: ATOMS[stmt.atom].result])
 
@@ -132,13 +135,13 @@ def defines(stmt: Stmt) -> str | None:
 
 
 @memoised
-def used_names(stmt: Stmt) -> frozenset[str]:
+def used_names(stmt: Stmt) -> NameSet:
     """Return the names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     extra = set(stmt.accs) if isinstance(stmt, AlongAxes | TuplesAlongAxes) else set()
     return own_names(stmt).union(extra, *map(used_names, getattr(stmt, "body", ())))
 
 
-def own_names(stmt: Stmt, without: Container[str] = ()) -> frozenset[str]:
+def own_names(stmt: Stmt, without: Container[str] = ()) -> NameSet:
     """Return the names in the expressions of a statement itself, not of its block, nor its labels.
 
     without: fields that are left out.
@@ -147,7 +150,7 @@ def own_names(stmt: Stmt, without: Container[str] = ()) -> frozenset[str]:
     return free_names(tuple([getattr(stmt, name) for name in own])).difference(getattr(stmt, "gathered", ()))
 
 
-def uses(block: Block) -> frozenset[str]:
+def uses(block: Block) -> NameSet:
     return frozenset().union(*map(used_names, block))
 
 
@@ -184,9 +187,9 @@ def only(block: Block, *kinds: type[Stmt]) -> bool:
 
 
 @memoised
-def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
+def _direct(stmt: Stmt) -> NamesOf:
     """Return the names that each definition below the statement mentions, by the name that it defines."""
-    found: dict[str, frozenset[str]] = {}
+    found: NamesOf = {}
     if isinstance(stmt, Let):
         found[stmt.dst] = free_names(stmt.val)
     elif isinstance(stmt, Load):
@@ -216,9 +219,9 @@ def accumulators_of(stmt: Any) -> tuple[str, ...]:
     return getattr(stmt, "accs", ()) or ((stmt.acc,) if hasattr(stmt, "acc") else ())
 
 
-def _guards(block: Block, around: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
+def _guards(block: Block, around: NameSet = frozenset()) -> NamesOf:
     """Return the names in the conditions around each accumulation of a block, by accumulator."""
-    found: dict[str, frozenset[str]] = {}
+    found: NamesOf = {}
     for stmt in block:
         for acc in accumulators_of(stmt):
             found[acc] = found.get(acc, frozenset()) | around
@@ -228,23 +231,23 @@ def _guards(block: Block, around: frozenset[str] = frozenset()) -> dict[str, fro
     return found
 
 
-def _tables(block: Block) -> dict[str, frozenset[str]]:
+def _tables(block: Block) -> NamesOf:
     """Return the names that the definitions of a block mention, by the name that they define."""
     if len(block) == 1:
         return _direct(block[0])
-    found: dict[str, frozenset[str]] = {}
+    found: NamesOf = {}
     for stmt in block:
         for name, names in _direct(stmt).items():
             found[name] = found[name] | names if name in found else names
     return found
 
 
-def dependencies(value: Any, block: Block) -> frozenset[str]:
+def dependencies(value: Any, block: Block) -> NameSet:
     """Return all names that an expression depends on, through the definitions in a block."""
     return _followed(free_names(value), _tables(block))
 
 
-def _followed(names: frozenset[str], table: dict[str, frozenset[str]]) -> frozenset[str]:
+def _followed(names: NameSet, table: NamesOf) -> NameSet:
     """Return some names with all names on which they depend by a table."""
     seen = new = names
     while new:
@@ -276,11 +279,11 @@ class Variations:
             for acc in combine.accs:
                 self._folded.setdefault(acc, set()).update(free_names(combine.over))
 
-    def of(self, value: Any) -> frozenset[str]:
-        known: dict[str, frozenset[str]] = {}
+    def of(self, value: Any) -> NameSet:
+        known: NamesOf = {}
         return frozenset().union(*(self._of_name(name, known) for name in free_names(value)))
 
-    def _of_name(self, name: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
+    def _of_name(self, name: str, known: NamesOf) -> NameSet:
         if name not in known:
             known[name] = found = frozenset((name,))
             for other in self._table.get(name, ()):
@@ -289,12 +292,12 @@ class Variations:
         return known[name]
 
 
-def variation(value: Any, block: Block) -> frozenset[str]:
+def variation(value: Any, block: Block) -> NameSet:
     """Return the names of axes and loops that a value of a block varies with."""
     return Variations(block).of(value)
 
 
-def replicated_names(tile: Tile) -> frozenset[str]:
+def replicated_names(tile: Tile) -> NameSet:
     """Return the axes whose values a thread holds simultaneously."""
     return frozenset(axis.name for axis in tile.axes if axis.role in ("REG", "VEC"))
 
@@ -302,7 +305,7 @@ def replicated_names(tile: Tile) -> frozenset[str]:
 # ---- shapes of reductions
 
 
-def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block, values: bool = False) -> bool:
+def is_outer_product(body: Block, var: str, axes: NameSet, within: Block, values: bool = False) -> bool:
     """Return whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
 
     The operands are elements of memory. If `values` is set, they may also be values, such as a comparison of an index
@@ -318,7 +321,7 @@ def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block,
     return any(a - b and b - a for n, a in enumerate(along) for b in along[n + 1 :])
 
 
-def matmul_loops(block: Block, axes: frozenset[str], values: bool = False) -> tuple[For, ...]:
+def matmul_loops(block: Block, axes: NameSet, values: bool = False) -> tuple[For, ...]:
     """Return the reductions of a block that are outer products over the given axes.
 
     values: whether operands may also be values rather than elements of memory.
@@ -438,7 +441,7 @@ NAMED: dict[type[Node], str] = {
 
 
 @memoised
-def names_read(node: Any) -> frozenset[str]:
+def names_read(node: Any) -> NameSet:
     """Return the names that a statement or an expression reads or changes, at any depth, without those it defines."""
     kind = node.__class__
     if kind is Var:

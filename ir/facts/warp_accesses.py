@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, from_linear, linear, subtract
+from ..expr import Axis, Binary, Call, NameSet, Not, Sum, Var, free_names, from_linear, linear, subtract
 from ..kernel import WARP
 from ..loop import Load, Store
 from ..names import unused
@@ -27,6 +27,7 @@ from .layout import (
     WORD,
     CopyShape,
     SharedTileLayout,
+    XorMap,
     answers,
     bound_ranges,
     cell_of,
@@ -109,7 +110,7 @@ class Access(NamedTuple):
 class Requests(tuple[WarpRequest, ...]):
     """The warp accesses of a shared tile. known: costs computed so far, by layout."""
 
-    known: dict[Any, Any]
+    known: dict[object, int]
 
     def __new__(cls, found: Iterable[WarpRequest]) -> Requests:
         made = super().__new__(cls, found)
@@ -126,7 +127,8 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     key = (requests, stage, item_bytes(kernel, stage), body)
     if key not in known:
         known[key] = _requests(kernel, stage, body)
-    return known[key]  # type: ignore[no-any-return]
+    asked: Requests = known[key]
+    return asked
 
 
 def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
@@ -150,7 +152,8 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
         found = _as_wide_as_rows(known[accessed], pitch(stage), item)
         every = (*found, *_copies(*copied)) if copied else found
         known[key] = _alike(tuple([(r.width, _hashable(r.rows), _hashable(r.columns), *r[3:]) for r in every]))
-    return known[key]  # type: ignore[no-any-return]
+    asked: Requests = known[key]
+    return asked
 
 
 def _hashable(places: Any) -> Any:
@@ -190,7 +193,7 @@ def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[
 
 
 def _accesses_of(
-    kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: frozenset[str], item: int
+    kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: NameSet, item: int
 ) -> tuple[Access, ...]:
     """Return the accesses of a shared tile at some indices, each paired with whether it is a row of a matrix.
 
@@ -229,7 +232,7 @@ def _copies(shape: CopyShape, count: int, item: int) -> tuple[WarpRequest, ...]:
     return (WarpRequest(width * item // WORD, thread // count % rows, thread % count * width, 0, item, times),)
 
 
-def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
+def _runs_of(width: int, column: Any, fixed: NameSet, ranges: Any) -> bool:
     """Return whether a thread reads `width` aligned neighbours."""
     terms, _ = linear(column)
     for atom, n in terms.items():
@@ -238,7 +241,7 @@ def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> boo
     return False
 
 
-def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
+def _touched(row: Any, fixed: NameSet, ranges: Any) -> int:
     bits = 0
     for atom, n in linear(row)[0].items():
         if not free_names(atom) <= fixed:
@@ -300,7 +303,7 @@ def cycles_in(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
         return _cycles(layout, asked)
     if layout not in asked.known:
         asked.known[layout] = _cycles(layout, asked)
-    return asked.known[layout]  # type: ignore[no-any-return]
+    return asked.known[layout]
 
 
 def _cycles(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
@@ -354,12 +357,12 @@ def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> 
 # ---- xor layouts
 
 
-def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: tuple[int, ...]) -> int:
+def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: XorMap) -> int:
     """Return the wavefronts of some requests under a xor map."""
     return cycles_in(SharedTileLayout(tuple(bits), stage.swizzle, pitch(stage)), asked)
 
 
-def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
+def xor_maps(stage: Stage, item: int = WORD) -> tuple[XorMap, ...]:
     """Return the xor maps worth trying, the plain layout first.
 
     A map has for each bit of the chunk one bit of the row, or none.
@@ -371,31 +374,31 @@ def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
 
 
 @functools.cache
-def _maps(chunk_bits: int, row_bits: int) -> tuple[tuple[int, ...], ...]:
+def _maps(chunk_bits: int, row_bits: int) -> tuple[XorMap, ...]:
     maps = itertools.product((NO_BIT, *range(row_bits)), repeat=chunk_bits)
     return ((), *(bits for bits in maps if _distinct(bits)))
 
 
-def _distinct(bits: tuple[int, ...]) -> bool:
+def _distinct(bits: XorMap) -> bool:
     used = [bit for bit in bits if bit != NO_BIT]
     return bool(used) and len(set(used)) == len(used)
 
 
 @functools.lru_cache(256)
-def _by_side_costs(maps: tuple[tuple[int, ...], ...], touched: int) -> tuple[tuple[int, ...], ...]:
+def _by_side_costs(maps: tuple[XorMap, ...], touched: int) -> tuple[XorMap, ...]:
     """Sort the maps by the flipping row bits that registers touch, then by all flipping bits.
 
     Each such bit doubles the addresses.
     """
 
-    def side_costs(bits: tuple[int, ...]) -> tuple[Any, ...]:
+    def side_costs(bits: XorMap) -> tuple[Any, ...]:
         used = [bit for bit in bits if bit != NO_BIT]
         return sum(touched >> bit & 1 for bit in used), len(used), bits
 
     return tuple(sorted(maps, key=side_costs))
 
 
-def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
+def best_xor(kernel: Kernel, stage: Stage, body: Block) -> XorMap:
     """Return the xor map with the fewest wavefronts, and of several such the one with the least side costs."""
     asked = requests(kernel, stage, body)
     best: tuple[int, ...] = ()
@@ -419,7 +422,7 @@ def _least(asked: tuple[WarpRequest, ...]) -> int:
         return sum(map(_least_of, asked))
     if _least not in asked.known:
         asked.known[_least] = sum(map(_least_of, asked))
-    return asked.known[_least]  # type: ignore[no-any-return]
+    return asked.known[_least]
 
 
 def _least_of(request: WarpRequest) -> int:
@@ -459,9 +462,9 @@ class RangedBlock(NamedTuple):
 
     kernel: Kernel
     body: Block
-    threads: frozenset[str]
-    local: frozenset[str]
-    uniform: frozenset[str]
+    threads: NameSet
+    local: NameSet
+    uniform: NameSet
     ranges: dict[str, Interval]
 
 

@@ -18,6 +18,7 @@ from ..monoids import Monoid, monoid
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
 from .scalar import (
+    Memory,
     ScheduleError,
     as_kind,
     check_stores,
@@ -50,9 +51,9 @@ def combined(monoid: Monoid, left: Parts, right: Parts) -> Parts:
     return _defined(monoid, monoid.combine, names)
 
 
-def _defined(monoid: Monoid, block: Block, names: dict[str, Any]) -> Parts:
+def _defined(monoid: Monoid, block: tuple[Let, ...], names: dict[str, Any]) -> Parts:
     for stmt in block:
-        names[stmt.dst] = evaluate(stmt.val, names)  # type: ignore[attr-defined]
+        names[stmt.dst] = evaluate(stmt.val, names)
     return tuple(names[part] for part in monoid.parts)
 
 
@@ -97,9 +98,9 @@ LARGEST = 1 << 21  # elements of one array; longer reductions run step by step
 def run(
     kernels: tuple[Kernel, ...],
     inputs: Mapping[str, Any],
-    stores: dict[str, np.ndarray] | None = None,
+    stores: Memory | None = None,
     only: Mapping[str, Any] | None = None,
-) -> dict[str, np.ndarray]:
+) -> Memory:
     """Return all buffers after the kernels, which run in order.
 
     stores: receives the number of stores of each element of an output, for programs that need not store each once.
@@ -109,7 +110,7 @@ def run(
     memory = memory_of(kernels, inputs)
     with np.errstate(all="ignore"):
         for kernel in kernels:
-            counts: dict[str, np.ndarray] = {}
+            counts: Memory = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
             _Nest(kernel, seen_by(kernel, memory), counts, only or {}).block(kernel.body, (), None)
@@ -126,8 +127,8 @@ class _Nest:
     def __init__(
         self,
         kernel: Kernel,
-        memory: dict[str, np.ndarray],
-        counts: dict[str, np.ndarray],
+        memory: Memory,
+        counts: Memory,
         only: Mapping[str, Any],
     ):
         self.kernel, self.memory, self.counts, self.only = kernel, memory, counts, only

@@ -16,6 +16,7 @@ from ..expr import Binary, Call, Not, Sum, Var
 from ..functions import FUNCTIONS, SELECT, identity, whole
 from ..program import Kernel, Param
 
+Memory = dict[str, np.ndarray]  # {buffer: its elements}
 KINDS: dict[str, Any] = {
     "f32": np.float64, "f16": np.float64, "bf16": np.float64, "e4m3": np.float64, "e5m2": np.float64,
     "f64": np.float64, "b8": np.bool_,
@@ -95,7 +96,7 @@ def start_value(fn: str, dtype: str) -> Any:
     return KINDS[dtype](identity(fn, dtype))
 
 
-def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> Memory:
     """Return the buffers before the first kernel: the inputs in the kinds and shapes that the kernels declare."""
     made = {param.name for kernel in kernels for param in kernel.outs}
     declared = {p.name: p for kernel in kernels for p in kernel.ins if p.name not in made}
@@ -109,7 +110,7 @@ def _as_declared(value: np.ndarray, param: Param) -> np.ndarray:
     return as_kind(value, param.dtype).reshape(param.shape)
 
 
-def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def seen_by(kernel: Kernel, memory: Memory) -> Memory:
     """Return the buffers in the shapes that a kernel declares.
 
     A kernel may declare other dimensions than another kernel, with the same elements in the same order.
@@ -124,7 +125,7 @@ def empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
     return np.full(param.shape, poison, KINDS[param.dtype]), np.zeros(param.shape, np.int64)
 
 
-def check_stores(counts: Mapping[str, np.ndarray], kernel: Kernel, kernels: tuple[Kernel, ...] = ()) -> None:
+def check_stores(counts: Memory, kernel: Kernel, kernels: tuple[Kernel, ...] = ()) -> None:
     """Check that every element of a result is stored exactly once.
 
     A float result that another one of `kernels` reads may lack elements. They are NaN, and a kernel that reads one

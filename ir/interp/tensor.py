@@ -16,7 +16,7 @@ import numpy as np
 
 from ..diagnostic import DplcError
 from ..dtypes import FLOATS
-from ..expr import Axis
+from ..expr import Axis, Order
 from ..functions import CAST, FUNCTIONS, LOGICAL, SELECT
 from ..monoids import of_part
 from ..tensor import (
@@ -91,7 +91,7 @@ def stored(data: Array, out: Output) -> Array:
     return np.broadcast_to(_spread(data, axes(out.value), out.axes), [a.extent for a in out.axes])
 
 
-def _spread(data: Array, own: tuple[Axis, ...], order: tuple[Axis, ...]) -> Array:
+def _spread(data: Array, own: Order, order: Order) -> Array:
     """Return data with its dimensions in `order`, and size 1 for axes that it lacks."""
     there = [a for a in order if a in own]
     moved = np.transpose(data, [own.index(a) for a in there]) if own else data
@@ -122,7 +122,7 @@ class _Meaning:
             return self._remap(term)
         return self._case(term) if kind is Case else self.values[term.x]
 
-    def operand(self, term: Term, order: tuple[Axis, ...]) -> TermValue:
+    def operand(self, term: Term, order: Order) -> TermValue:
         """Return the value of a term with its dimensions in `order`."""
         value = self.values[term]
         bad = None if value.bad is None else _spread(value.bad, axes(term), order)
@@ -206,7 +206,7 @@ class _Meaning:
         return TermValue(_full(base.data[tuple(places)], order), _any(*bad))
 
     # ---- index expressions
-    def _index(self, e: Any, order: tuple[Axis, ...], to: Any) -> TermValue:
+    def _index(self, e: Any, order: Order, to: Any) -> TermValue:
         bad: list[Array | None] = []
 
         def leaf(part: Any) -> Any:
@@ -221,7 +221,7 @@ class _Meaning:
         return TermValue(_full(np.asarray(evaluate(e, {}, leaf)).astype(to), order), _any(*bad))
 
 
-def _full(data: Array, order: tuple[Axis, ...]) -> Array:
+def _full(data: Array, order: Order) -> Array:
     return np.broadcast_to(data, [a.extent for a in order])
 
 

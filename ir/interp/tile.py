@@ -42,7 +42,19 @@ from ..tile import (
 )
 from . import loop
 from .loop import combined, folded_tuples, lifted
-from .scalar import ScheduleError, as_kind, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
+from .scalar import (
+    Memory,
+    ScheduleError,
+    as_kind,
+    check_stores,
+    empty,
+    evaluate,
+    fold,
+    folded,
+    memory_of,
+    seen_by,
+    start_value,
+)
 from .tile_memory import (
     POLL,
     BlockMemory,
@@ -338,9 +350,7 @@ def in_step(tile: Tile, places: Mapping[str, Any], blocks: int) -> Iterator[np.n
 BATCH = 1 << 18  # lanes that run at once
 
 
-def run(
-    kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, stores: dict[str, np.ndarray] | None = None
-) -> dict[str, np.ndarray]:
+def run(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, stores: Memory | None = None) -> Memory:
     """Return all buffers after the kernels, which run in order. A kernel without a Tile runs as Loop IR.
 
     stores: receives the number of stores of each element of an output, for programs that need not store each once.
@@ -353,7 +363,7 @@ def run(
                 made = loop.run((kernel,), {param.name: memory[param.name] for param in kernel.ins}, stores)
                 memory.update((param.name, made[param.name]) for param in kernel.outs)
                 continue
-            counts: dict[str, np.ndarray] = {}
+            counts: Memory = {}
             for param in kernel.outs:
                 memory[param.name], counts[param.name] = empty(param)
             _launch(kernel, tile, seen_by(kernel, memory), counts, dice)

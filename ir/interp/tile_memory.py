@@ -18,7 +18,7 @@ from ..loop import Load, Store
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
 from ..tile import Stage, Tile
-from .scalar import KINDS, ScheduleError, clipped, evaluate, in_bounds
+from .scalar import KINDS, Memory, ScheduleError, clipped, evaluate, in_bounds
 
 # ---- groups of threads between two barriers
 
@@ -150,8 +150,8 @@ class BlockMemory:
     """Global buffers and shared tiles as the threads of some blocks see them. `epoch` counts the barriers passed."""
 
     kernel: Kernel
-    memory: dict[str, np.ndarray]
-    counts: dict[str, np.ndarray]
+    memory: Memory
+    counts: Memory
     dice: random.Random
     blocks: int
     ones: tuple[int, ...]  # one dimension for each replicated axis

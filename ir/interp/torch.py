@@ -17,20 +17,22 @@ from ..schemas import DTYPES, PARTS, names, op_name
 from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
 
+Args = Mapping[str, Any]  # {field of an op: its value}
+
 # ---- results that torch leaves open (the first of equal elements, unsorted rows), and bins of integers (CUDA only)
 
 
-def _sort(args: Mapping[str, Any]) -> Any:
+def _sort(args: Args) -> Any:
     import torch
 
     return torch.sort(args["self"], dim=args.get("dim", -1), descending=args.get("descending", False), stable=True)
 
 
-def _argsort(args: Mapping[str, Any]) -> Any:
+def _argsort(args: Args) -> Any:
     return _sort(args)[1]
 
 
-def _topk(args: Mapping[str, Any]) -> Any:
+def _topk(args: Args) -> Any:
     x, k, dim = args["self"], args["k"], args.get("dim", -1)
     if not x.dim():
         return x.clone(), x.new_zeros((), dtype=_places())
@@ -38,35 +40,35 @@ def _topk(args: Mapping[str, Any]) -> Any:
     return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
 
 
-def _kth(args: Mapping[str, Any]) -> Any:
+def _kth(args: Args) -> Any:
     x, dim = args["self"], args.get("dim", -1)
     return _picked(x, dim, _full(x, dim, args["k"] - 1), args)
 
 
-def _median(args: Mapping[str, Any]) -> Any:
+def _median(args: Args) -> Any:
     x, dim = args["self"], args["dim"]
     unknown = _unknown(x, dim)
     n = x.shape[dim] if x.dim() else 1
     return _picked(x, dim, (n - unknown).where(unknown > 0, _full(x, dim, (n - 1) // 2)), args)
 
 
-def _nanmedian(args: Mapping[str, Any]) -> Any:
+def _nanmedian(args: Args) -> Any:
     x, dim = args["self"], args["dim"]
     n = x.shape[dim] if x.dim() else 1
     return _picked(x, dim, (n - 1 - _unknown(x, dim)).clamp(min=0) // 2, args)
 
 
-def _searchsorted(args: Mapping[str, Any]) -> Any:
+def _searchsorted(args: Args) -> Any:
     row, x = args["sorted_sequence"], args["self"]
     after = args.get("right", False) or args.get("side") == "right"
     return _counted(row, x, after, args)
 
 
-def _bucketize(args: Mapping[str, Any]) -> Any:
+def _bucketize(args: Args) -> Any:
     return _counted(args["boundaries"], args["self"], args.get("right", False), args)
 
 
-def _counted(row: Any, x: Any, after: bool, args: Mapping[str, Any]) -> Any:
+def _counted(row: Any, x: Any, after: bool, args: Args) -> Any:
     """Return the number of elements of a row that precede each of x. Raises ValueError if the shapes do not match."""
     import torch
 
@@ -79,7 +81,7 @@ def _counted(row: Any, x: Any, after: bool, args: Mapping[str, Any]) -> Any:
     return (~before).sum(-1, dtype=torch.int32 if args.get("out_int32", False) else torch.int64)
 
 
-def _bins(args: Mapping[str, Any]) -> Any:
+def _bins(args: Args) -> Any:
     """Return the number of elements in each bin.
 
     For integers the counts are computed in integers, as in the CUDA kernel. torch rejects integers on a CPU.
@@ -97,7 +99,7 @@ def _bins(args: Mapping[str, Any]) -> Any:
     return torch.bincount(places, minlength=count).to(x.dtype)
 
 
-def _bags(args: Mapping[str, Any]) -> Any:
+def _bags(args: Args) -> Any:
     """Return sums, means or maxima of runs of indices, without the further results of torch.
 
     torch does not check offsets. If they are unordered or do not begin with 0, this function counts them, and indices
@@ -124,7 +126,7 @@ def _bags(args: Mapping[str, Any]) -> Any:
     return torch.stack(found), bag, offsets, offsets
 
 
-def _picked(x: Any, dim: int, place: Any, args: Mapping[str, Any]) -> Any:
+def _picked(x: Any, dim: int, place: Any, args: Args) -> Any:
     """Return the elements at given positions of the sorted order, and their indices in x."""
     values, places = _sort({"self": x, "dim": dim})
     found = (values.gather(dim, place), places.gather(dim, place)) if x.dim() else (values, places)
@@ -148,7 +150,7 @@ def _places() -> Any:
     return torch.int64
 
 
-def _scaled_mm(args: Mapping[str, Any]) -> Any:
+def _scaled_mm(args: Args) -> Any:
     """Return a product of 8-bit floats.
 
     For float64 operands, which PyTorch rejects, the product is computed by its definition.
@@ -164,7 +166,7 @@ def _scaled_mm(args: Mapping[str, Any]) -> Any:
     return (made if bias is None else made + bias).to(a.dtype if wanted is None else wanted)
 
 
-SETTLED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+SETTLED: dict[str, Callable[[Args], Any]] = {
     "Sort": _sort, "Argsort": _argsort, "Topk": _topk, "Kthvalue": _kth, "Median": _median, "Nanmedian": _nanmedian,
     "Searchsorted": _searchsorted, "Bucketize": _bucketize, "Histc": _bins, "EmbeddingBag": _bags,
     "ScaledMm": _scaled_mm,
@@ -192,7 +194,7 @@ def aten_names() -> dict[str, str]:
     return {op_name(name): name for name in sorted(functional, key=lambda name: (not name.startswith("_"), name))}
 
 
-def run(graph: TorchGraph, tensors: Mapping[str, Any], seed: int | None = None) -> list[Any]:
+def run(graph: TorchGraph, tensors: Args, seed: int | None = None) -> list[Any]:
     """Return the outputs of a program for the tensors of its inputs.
 
     tensors: {input name: tensor of the declared shape}, on any device. Floating-point values are computed in float64,
@@ -257,12 +259,12 @@ def _widen(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def applied(statement: TorchOp, values: Mapping[str, Any], wide: bool = False) -> Any:
+def applied(statement: TorchOp, values: Args, wide: bool = False) -> Any:
     """Return the result of torch for one op."""
     return call(statement.op, {field: argument(value, values, wide) for field, value in statement.args})
 
 
-def call(op: str, args: Mapping[str, Any]) -> Any:
+def call(op: str, args: Args) -> Any:
     """Return the result of torch for an op. torch selects the overload by the fields.
 
     args: fields in the form that `argument` returns.
@@ -289,7 +291,7 @@ def call(op: str, args: Mapping[str, Any]) -> Any:
     return getattr(torch.ops.aten, aten_names()[op])(**args, **_REQUIRED.get(op, {}))
 
 
-def _lengths(args: Mapping[str, Any]) -> tuple[int, int]:
+def _lengths(args: Args) -> tuple[int, int]:
     """Return the two numbers of real elements that a half transform may have, even and odd."""
     given = args["self"].shape[args["dim"][-1]] if args["dim"] else 1
     return 2 * given - 2 or 1, 2 * given - 1
@@ -304,7 +306,7 @@ def _distinct(dims: Any, rank: int, op: str) -> list[int]:
     return counted
 
 
-def argument(value: Value, values: Mapping[str, Any], wide: bool = True) -> Any:
+def argument(value: Value, values: Args, wide: bool = True) -> Any:
     """Return the value of a field as torch needs it: names become tensors, and dtypes those of torch.
 
     wide: replace every float dtype by float64, and every complex dtype by complex128.

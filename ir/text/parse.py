@@ -14,11 +14,14 @@ from typing import Any
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
 from lark.indenter import DedentError, Indenter
+from lark.tree import Meta
 
 from ..diagnostic import DplcError, Source, Span, closest
 from . import equations as q
 from . import syntax as s
 from .syntax import words_in
+
+Parts = list[Any]  # of an alternative of the grammar: syntax, tokens and marks
 
 # ---- messages of the parser
 
@@ -302,28 +305,28 @@ def _plain(child: Any) -> Any:
     return str(child)[1:-1] if child.type == "STRING" else str(child)
 
 
-def _of(children: list[Any], kind: Any) -> tuple[Any, ...]:
+def _of(children: Parts, kind: Any) -> tuple[Any, ...]:
     """Return the children of a class."""
     return tuple(c for c in children if isinstance(c, kind))
 
 
-def _marked(children: list[Any], mark: str) -> tuple[Any, ...]:
+def _marked(children: Parts, mark: str) -> tuple[Any, ...]:
     """Return the children that `_mark` marked."""
     return tuple(c[1] for c in children if c.__class__ is tuple and c and c[0] == mark)
 
 
-def _reason(children: list[Any]) -> str | None:
+def _reason(children: Parts) -> str | None:
     return next((c for c in children if c.__class__ is str), None)
 
 
-def _device(children: list[Any]) -> s.NameOf | None:
+def _device(children: Parts) -> s.NameOf | None:
     """Return the device that a declaration is for."""
     return next(iter(_marked(children, "device")), None)
 
 
 # ---- methods of the builder whose children are the fields of a node, in order
 
-Method = Callable[[Any, Any, list[Any]], Any]
+Method = Callable[[Any, Meta, Parts], Any]
 _whole: Method = lambda self, meta, c: self.span(meta)  # noqa: E731 - the span of the whole text of a node
 _token: Method = lambda self, meta, c: self.place(c[0])  # noqa: E731 - its first token
 _child: Method = lambda self, meta, c: c[0].span  # noqa: E731 - its first part
@@ -338,7 +341,7 @@ def _node(cls: Any, where: Method, *leading: Any, first: int = 0) -> Method:
     """
     lists = [str(field.type).startswith(("tuple", "Nodes")) for field in fields(cls)][1 + len(leading) :]
 
-    def build(self: Any, meta: Any, c: list[Any]) -> Any:
+    def build(self: Any, meta: Meta, c: Parts) -> Any:
         given = c[first:]
         values = (() if child is None and listed else _plain(child) for child, listed in zip(given, lists))
         return cls(where(self, meta, given), *leading, *values)
@@ -350,11 +353,11 @@ def _mark(mark: str) -> Method:
     return lambda self, meta, c: (mark, _plain(c[0]) if c else None)
 
 
-def _all(self: Any, meta: Any, c: list[Any]) -> tuple[Any, ...]:
+def _all(self: Any, meta: Meta, c: Parts) -> tuple[Any, ...]:
     return tuple(c)
 
 
-def _only(self: Any, meta: Any, c: list[Any]) -> Any:
+def _only(self: Any, meta: Meta, c: Parts) -> Any:
     return _plain(c[0])
 
 
@@ -410,7 +413,7 @@ class _Build(Transformer[Any, Any]):
     parts = edits = type_tuple = block = _all
     reason = because_inline = one_sort = _only
 
-    def span(self, meta: Any) -> Span:
+    def span(self, meta: Meta) -> Span:
         if getattr(meta, "empty", True):
             return Span(self.source, 1, 0, 1, 0)
         return Span(self.source, meta.line, meta.column - 1, meta.end_line, meta.end_column - 1)
@@ -426,20 +429,20 @@ class _Build(Transformer[Any, Any]):
         a, b = first.span, last.span
         return Span(self.source, a.line, a.column, b.end_line, b.end_column)
 
-    def head(self, c: list[Any]) -> tuple[Span, tuple[str, ...], bool, str]:
+    def head(self, c: Parts) -> tuple[Span, tuple[str, ...], bool, str]:
         """Return the span, the documentation, whether it overrides, and the name of a declaration."""
         tokens = {token.type: token for token in reversed(_of(c, Token))}
         name = tokens["NAME"]
         return self.place(name), _marked(c, "doc"), "OVERRIDE" in tokens, str(name)
 
     # ---- rules and pipelines
-    def start(self, meta: Any, c: list[Any]) -> s.Nodes:
+    def start(self, meta: Meta, c: Parts) -> s.Nodes:
         return _of(c, s.Syntax)
 
-    def doc(self, meta: Any, c: list[Any]) -> tuple[str, str]:
+    def doc(self, meta: Meta, c: Parts) -> tuple[str, str]:
         return ("doc", str(c[0])[2:].strip())
 
-    def rule(self, meta: Any, c: list[Any]) -> s.Rule:
+    def rule(self, meta: Meta, c: Parts) -> s.Rule:
         place, docs, overrides, name = self.head(c)
         level = next(x for x in reversed(c) if isinstance(x, Token))
         parts = _of(c, s.Syntax)
@@ -450,151 +453,152 @@ class _Build(Transformer[Any, Any]):
             words_in(tuple(x for x in parts if not isinstance(x, s.Match | s.Example))), device=_device(c),
         )  # fmt: skip
 
-    def attribute(self, meta: Any, c: list[Any]) -> tuple[str, s.NameOf]:
+    def attribute(self, meta: Meta, c: Parts) -> tuple[str, s.NameOf]:
         name = self.named(c[0])
         return ("attribute", replace(name, span=replace(name.span, column=name.span.column - 1)))  # with its `@`
 
-    def of_device(self, meta: Any, c: list[Any]) -> tuple[str, s.NameOf]:
+    def of_device(self, meta: Meta, c: Parts) -> tuple[str, s.NameOf]:
         return ("device", self.named(c[0]))
 
-    def fact(self, meta: Any, c: list[Any]) -> s.FactOf:
+    def fact(self, meta: Meta, c: Parts) -> s.FactOf:
         value, device = c[-1]
         return s.FactOf(*self.head(c), _of(c, s.Parameter), str(c[-2]), value, device)
 
-    def fact_line(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, s.NameOf | None]:
+    def fact_line(self, meta: Meta, c: Parts) -> tuple[s.Syntax, s.NameOf | None]:
         *lets, value = _of(c, s.Syntax)
         return (s.LetExpression(self.span(meta), tuple(lets), value) if lets else value), _device(c)
 
     fact_block = fact_line
 
-    def list_sort(self, meta: Any, c: list[Any]) -> str:
+    def list_sort(self, meta: Meta, c: Parts) -> str:
         return f"[{c[0]}]"
 
-    def number(self, meta: Any, c: list[Any]) -> s.NumberOf:
+    def number(self, meta: Meta, c: Parts) -> s.NumberOf:
         return s.NumberOf(*self.head(c), _of(c, s.Syntax)[0], _reason(c), _device(c))
 
-    def rows(self, meta: Any, c: list[Any]) -> tuple[str, s.Nodes]:
+    def rows(self, meta: Meta, c: Parts) -> tuple[str, s.Nodes]:
         return ("rows", tuple(c))
 
-    def example(self, meta: Any, c: list[Any]) -> s.Example:
+    def example(self, meta: Meta, c: Parts) -> s.Example:
         return s.Example(self.place(c[0]), _plain(c[0]), _of(c, s.Keyword), c[-2], _plain(c[-1]))
 
     counterexample = example
 
-    def varied(self, meta: Any, c: list[Any]) -> q.VariedExample:
+    def varied(self, meta: Meta, c: Parts) -> q.VariedExample:
         title, other, *reason = _of(c, Token)
         edits = [*_of(c, tuple)]
         gives = _plain(reason[0]) if reason else edits.pop()
         edited = edits[0] if edits else ()
         return q.VariedExample(self.place(title), _plain(title), _of(c, s.Keyword), _plain(other), edited, gives)
 
-    def edit(self, meta: Any, c: list[Any]) -> q.Edit:
+    def edit(self, meta: Meta, c: Parts) -> q.Edit:
         return q.Edit(self.place(c[0]), _plain(c[0]), tuple(map(_plain, c[1:])))
 
-    def examples_of(self, meta: Any, c: list[Any]) -> s.ExamplesOf:
+    def examples_of(self, meta: Meta, c: Parts) -> s.ExamplesOf:
         return s.ExamplesOf(self.place(c[0]), str(c[0]), tuple(c[1:]))
 
-    def pipeline(self, meta: Any, c: list[Any]) -> s.Pipeline:
+    def pipeline(self, meta: Meta, c: Parts) -> s.Pipeline:
         place, docs, _, name = self.head(c)
         of = tuple(replace(x, pipeline=name) if isinstance(x, s.Without) else x for x in _of(c, s.Syntax))
         return s.Pipeline(place, docs, name, of)
 
-    def pass_entry(self, meta: Any, c: list[Any]) -> s.PassEntry:
+    def pass_entry(self, meta: Meta, c: Parts) -> s.PassEntry:
         name, alias = (*_of(c, Token), None)[:2]
         return s.PassEntry(self.place(name), str(name), _of(c, s.Keyword), _plain(alias), _of(c, tuple), _reason(c))
 
-    def one_of(self, meta: Any, c: list[Any]) -> s.OneOf:
+    def one_of(self, meta: Meta, c: Parts) -> s.OneOf:
         return s.OneOf(self.span(meta), tuple(map(str, _of(c, Token))), _reason(c))
 
     # ---- what makes a rule an equation
-    def split_clause(self, meta: Any, c: list[Any]) -> q.SplitClause:
+    def split_clause(self, meta: Meta, c: Parts) -> q.SplitClause:
         first, *further = _of(c, tuple)
         *what, size = (x for x in c if not isinstance(x, tuple))
         return q.SplitClause(self.span(meta), tuple(what), size, first, tuple(further))
 
-    def join_clause(self, meta: Any, c: list[Any]) -> q.JoinClause:
+    def join_clause(self, meta: Meta, c: Parts) -> q.JoinClause:
         *names, part = c
         return q.JoinClause(self.span(meta), tuple(self.named(x) for x in names), (part,))
 
-    def for_part(self, meta: Any, c: list[Any]) -> q.PartLoop:
+    def for_part(self, meta: Meta, c: Parts) -> q.PartLoop:
         return q.PartLoop(self.place(c[0]), str(c[0]), _of(c, s.Syntax), c[-1])
 
-    def fold(self, meta: Any, c: list[Any]) -> q.FoldAssign:
+    def fold(self, meta: Meta, c: Parts) -> q.FoldAssign:
         monoid, lanes, value, parts, *scaled = c[1:]
         return q.FoldAssign(self.place(monoid), value, str(monoid), lanes, value, parts, _of(scaled, s.Syntax))
 
-    def fold_assign(self, meta: Any, c: list[Any]) -> q.FoldAssign:
-        return replace(c[1], target=c[0])  # type: ignore[no-any-return]
+    def fold_assign(self, meta: Meta, c: Parts) -> q.FoldAssign:
+        assigned: q.FoldAssign = c[1]
+        return replace(assigned, target=c[0])
 
-    def guard_group(self, meta: Any, c: list[Any]) -> q.GuardGroup:
+    def guard_group(self, meta: Meta, c: Parts) -> q.GuardGroup:
         (call,) = _of(c, s.Apply)
         return q.GuardGroup(call.span, _marked(c, "doc"), call.fn, call.items, _of(c, s.Guard | s.LetClause))
 
-    def form(self, meta: Any, c: list[Any]) -> q.StatementForm:
+    def form(self, meta: Meta, c: Parts) -> q.StatementForm:
         (call,) = _of(c, s.Apply)
         return q.StatementForm(call.span, _marked(c, "doc"), call.fn, call.items, c[-1])
 
     # ---- statements
-    def unit(self, meta: Any, c: list[Any]) -> s.Unit:
+    def unit(self, meta: Meta, c: Parts) -> s.Unit:
         arrow = next(i for i, x in enumerate(c) if isinstance(x, Token) and x.type == "ARROW")
         ins, outs = (tuple(x for x in part if x is not None) for part in (c[2:arrow], c[arrow + 1 : -1]))
         return s.Unit(self.place(c[1]), str(c[0]), str(c[1]), ins, outs, c[-1])
 
-    def size(self, meta: Any, c: list[Any]) -> s.SizeItem:
+    def size(self, meta: Meta, c: Parts) -> s.SizeItem:
         low, high, multiple, hint = (None if x is None else int(self.int_(meta, [x]).value) for x in (*c[1:4], c[5]))
         assert low is not None and high is not None
         return s.SizeItem(self.span(meta), str(c[0]), low, high, 1 if multiple is None else multiple, hint)
 
-    def param_run(self, meta: Any, c: list[Any]) -> s.Run:
+    def param_run(self, meta: Meta, c: Parts) -> s.Run:
         return s.Run(self.span(meta), self.named(c[0]))
 
-    def run_stmt(self, meta: Any, c: list[Any]) -> s.RunStatement:
+    def run_stmt(self, meta: Meta, c: Parts) -> s.RunStatement:
         return s.RunStatement(c[0].span, c[0], _of(c[1:], s.Syntax))
 
-    def assign(self, meta: Any, c: list[Any]) -> s.Assign:
+    def assign(self, meta: Meta, c: Parts) -> s.Assign:
         return s.Assign(self.join(c[0], c[1]), c[0], c[1], (), *c[2:])
 
     assign_block = assign
 
-    def typed_assign(self, meta: Any, c: list[Any]) -> s.Assign:
+    def typed_assign(self, meta: Meta, c: Parts) -> s.Assign:
         target = self.named(c[0])
         return s.Assign(self.join(target, c[2]), target, c[2], c[1] if isinstance(c[1], tuple) else (c[1],))
 
-    def accumulate(self, meta: Any, c: list[Any]) -> s.AccumulateInto:
+    def accumulate(self, meta: Meta, c: Parts) -> s.AccumulateInto:
         return s.AccumulateInto(self.join(c[0], c[2]), c[0], c[2])
 
-    def for_(self, meta: Any, c: list[Any]) -> s.ForLoop:
+    def for_(self, meta: Meta, c: Parts) -> s.ForLoop:
         return s.ForLoop(self.place(c[0]), str(c[0]), c[1], c[2], c[3], _of(c[4:], s.Syntax), c[-1])
 
-    def each(self, meta: Any, c: list[Any]) -> s.EachBlock:
+    def each(self, meta: Meta, c: Parts) -> s.EachBlock:
         return s.EachBlock(self.place(c[0]), tuple(map(str, c[:-2])), c[-2], c[-1])
 
     # ---- items and expressions
-    def items(self, meta: Any, c: list[Any]) -> s.Nodes:
+    def items(self, meta: Meta, c: Parts) -> s.Nodes:
         return _of(c, s.Syntax)
 
-    def role_run(self, meta: Any, c: list[Any]) -> s.Run:
+    def role_run(self, meta: Meta, c: Parts) -> s.Run:
         return s.Run(self.span(meta), c[0].base, str(c[1]))
 
-    def choose(self, meta: Any, c: list[Any]) -> s.Chosen:
+    def choose(self, meta: Meta, c: Parts) -> s.Chosen:
         start, variable, domain, condition, sense, cost = c
         weighed = s.Comprehension(self.span(meta), "[", cost, str(variable), domain, condition)
         return s.Chosen(self.join(s.NameOf(self.place(start), ""), cost), weighed, str(sense) == "maximising")
 
-    def binary(self, meta: Any, c: list[Any]) -> s.Operation:
+    def binary(self, meta: Meta, c: Parts) -> s.Operation:
         return s.Operation(self.span(meta), str(c[1]).split()[-1], c[0], c[2])
 
-    def negative(self, meta: Any, c: list[Any]) -> s.Syntax:
+    def negative(self, meta: Meta, c: Parts) -> s.Syntax:
         if isinstance(c[1], s.Number):
             return s.Number(self.span(meta), -c[1].value)
         return s.Prefix(self.span(meta), "-", c[1])
 
-    def int_(self, meta: Any, c: list[Any]) -> s.Number:
+    def int_(self, meta: Meta, c: Parts) -> s.Number:
         if len(c[0]) > LONGEST_INT or int(c[0]) > LARGEST_INT:
             raise DplcError("this number is too large: an integer has 64 bits", self.place(c[0]))
         return s.Number(self.place(c[0]), int(c[0]))
 
-    def float_(self, meta: Any, c: list[Any]) -> s.Number:
+    def float_(self, meta: Meta, c: Parts) -> s.Number:
         if math.isinf(float(c[0])):
             raise DplcError("this number is too large; infinity is written `inf`", self.place(c[0]))
         return s.Number(self.place(c[0]), float(c[0]))
@@ -618,7 +622,8 @@ def parse(source: Source) -> s.Nodes:
         lark, build = _parser()
         build.source = source
         try:
-            return build.transform(lark.parse(text))  # type: ignore[no-any-return]
+            declarations: s.Nodes = build.transform(lark.parse(text))
+            return declarations
         except DedentError:
             raise outdented(source) from None
         except UnexpectedInput as unexpected:

@@ -130,11 +130,11 @@ def _merge_fields(stmt: s.AccumulateInto) -> tuple[s.Nodes, str, s.Nodes] | None
     target, value = stmt.target, stmt.value
     if not isinstance(target, s.Group):
         return None
-    same, given = value.items if isinstance(value, s.Apply) and len(value.items) == 2 else (None, None)
-    names = [_name(item) for item in target.items]
-    if not isinstance(same, s.Group) or not isinstance(given, s.Group) or [_name(item) for item in same.items] != names:
-        raise DplcError("a tuple accumulates as `(m, s) <- monoid((m, s), (x, v))`", stmt)
-    return target.items, value.fn, given.items  # type: ignore[attr-defined]
+    names = [*map(_name, target.items)]
+    match value:
+        case s.Apply(fn=monoid, items=(s.Group(items=same), s.Group(items=given))) if [*map(_name, same)] == names:
+            return target.items, monoid, given
+    raise DplcError("a tuple accumulates as `(m, s) <- monoid((m, s), (x, v))`", stmt)
 
 
 def _assign(node: Any) -> Shape:
@@ -245,7 +245,8 @@ def read_statement(stmt: s.Syntax) -> Stmt:
     """Read one statement of Loop, Tile or Kernel IR."""
     if type(stmt) not in READERS:
         raise DplcError("this stands in patterns and templates only, or is not a statement", stmt)
-    return _read(READERS[type(stmt)](stmt))  # type: ignore[no-any-return]
+    read: Stmt = _read(READERS[type(stmt)](stmt))
+    return read
 
 
 def _read(shape: Shape) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..compose import remap
 from ..diagnostic import DplcError, did_you_mean
-from ..expr import Axis, Var, invert, negate, rebuild
+from ..expr import Axis, Order, Var, invert, negate, rebuild
 from ..facts.index import operate
 from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, literal_dtype
 from ..monoid_texts import PARTS
@@ -58,7 +58,7 @@ class _Reader:
         self.unit = unit
         self.axes: dict[str, Axis] = {}
         self.values: dict[str, Term] = {}
-        self.orders: dict[str, tuple[Axis, ...]] = {}
+        self.orders: dict[str, Order] = {}
 
     def graph(self) -> TensorGraph:
         self._declare_axes()
@@ -117,7 +117,7 @@ class _Reader:
         self._define(param.name, term, own, param)
         return term
 
-    def _first_read(self, param: s.ParamItem) -> tuple[Axis, ...] | None:
+    def _first_read(self, param: s.ParamItem) -> Order | None:
         """Return the axes of the first read of an input at distinct axes with the extents of its dimensions."""
         extents = [_extent(d) for d in param.type.dims]
         for node in s.walk(self.unit.body):
@@ -140,7 +140,7 @@ class _Reader:
             raise DplcError(f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item)
         return Output(item.name, order, term)
 
-    def _define(self, name: str, term: Term, order: tuple[Axis, ...], place: s.Syntax) -> None:
+    def _define(self, name: str, term: Term, order: Order, place: s.Syntax) -> None:
         if name in self.values or name in self.axes:
             raise DplcError(f"`{name}` is {'defined twice' if name in self.values else 'an axis'}", place)
         self.values[name], self.orders[name] = term, order
@@ -274,11 +274,12 @@ def cannot_reduce(node: Any) -> DplcError:
 
 def part_name(node: s.Syntax) -> str | None:
     """Return the name of a part, such as `online.s`, from its syntax."""
-    plain = isinstance(node, s.Member) and isinstance(node.base, s.NameOf)
-    return f"{node.base.text}.{node.field}" if plain else None  # type: ignore[attr-defined]
+    if isinstance(node, s.Member) and isinstance(node.base, s.NameOf):
+        return f"{node.base.text}.{node.field}"
+    return None
 
 
-def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
+def default_axes(name: str, dims: tuple[Any, ...]) -> Order:
     """Return the axes of an input that is never read plainly. dims: its extents, or axes that have them."""
     extents = (d.extent if isinstance(d, Axis) else d for d in dims)
     return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
@@ -338,14 +339,14 @@ class _Printer:
     def __init__(self, graph: TensorGraph):
         self.graph = graph
         self.names: dict[Term, str] = {x: x.name for x in graph.ins}
-        self.orders: dict[Term, tuple[Axis, ...]] = {}
+        self.orders: dict[Term, Order] = {}
         for out in graph.outs:
             if isinstance(out.value, LINES) and out.value not in self.names:
                 self.names[out.value], self.orders[out.value] = out.name, out.axes
         for named in graph.names:
             self.names.setdefault(named.value, named.name)
         self.born: set[Axis] = set()
-        self.reads: dict[str, tuple[Axis, ...]] = {}  # an input's axes as its first plain read has them
+        self.reads: dict[str, Order] = {}  # an input's axes as its first plain read has them
         self.count = 0
 
     def body(self) -> list[str]:
@@ -374,7 +375,7 @@ class _Printer:
             self.names[term] = f"v{self.count}"
         return self.names[term]
 
-    def order(self, term: Term) -> tuple[Axis, ...]:
+    def order(self, term: Term) -> Order:
         return self.orders.get(term) or axes(term)
 
     def axis(self, axis: Axis) -> str:
@@ -383,7 +384,7 @@ class _Printer:
         self.born.add(axis)
         return f"{axis.name}:{print_expr(axis.extent)}"
 
-    def left(self, name: str, over: tuple[Axis, ...]) -> str:
+    def left(self, name: str, over: Order) -> str:
         return f"{name}[{', '.join(map(self.axis, over))}]" if over else name
 
     def line(self, term: Any) -> str:
@@ -451,7 +452,7 @@ def _others(args: tuple[Term, ...], x: Term) -> tuple[Term, ...]:
     return tuple(y for y in args if y is not x)
 
 
-def _plain(entries: list[Any], own: tuple[Axis, ...]) -> bool:
+def _plain(entries: list[Any], own: Order) -> bool:
     """Return whether a bracket holds distinct axes with the extents of the dimensions."""
     whole = all(isinstance(e, Axis) and e.extent == a.extent for e, a in zip(entries, own, strict=True))
     return whole and len(set(entries)) == len(entries)

@@ -115,10 +115,11 @@ def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> Non
 
 
 def _read_op(stmt: s.Syntax) -> TorchOp:
-    form = isinstance(stmt, s.Assign) and isinstance(stmt.target, s.NameOf) and isinstance(stmt.value, s.Apply)
-    if not form or not stmt.types:  # type: ignore[attr-defined]
-        raise DplcError("a Torch statement reads `name: f32[4, 8] = Op(x, field=value)`", stmt)
-    call: s.Apply = stmt.value  # type: ignore[attr-defined]
+    match stmt:
+        case s.Assign(target=s.NameOf(text=target), value=s.Apply() as call, types=types) if types:
+            pass
+        case _:
+            raise DplcError("a Torch statement reads `name: f32[4, 8] = Op(x, field=value)`", stmt)
     if call.fn not in names():
         raise DplcError(f"torch has no op `{call.fn}`", call, did_you_mean(call.fn, names()))
     positional = [_read_value(item) for item in call.items if not isinstance(item, s.Keyword)]
@@ -130,8 +131,7 @@ def _read_op(stmt: s.Syntax) -> TorchOp:
         hint = did_you_mean(wrong, options) if wrong else None
         signatures = tuple(f"{o.name}({', '.join(a.name for a in o.arguments)})" for o in overloads(call.fn))
         raise DplcError(f"no overload of `{call.fn}` takes these fields", call, hint, signatures)
-    types = tuple(map(_read_type, stmt.types))  # type: ignore[attr-defined]
-    return TorchOp(stmt.target.text, call.fn, tuple(given.items()), types)  # type: ignore[attr-defined]
+    return TorchOp(target, call.fn, tuple(given.items()), tuple(map(_read_type, types)))
 
 
 def _read_type(type_: s.TypeOf) -> TensorType:

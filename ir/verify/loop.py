@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..expr import Binary, Var, add, free_names, is_int, linear, multiply, negate, only_sizes, subtract
 from ..facts.layout import bound_ranges, params
@@ -98,10 +98,10 @@ class Check:
             names = (getattr(stmt, buffer) for buffer, _ in type(stmt).memory)
             self.report(stmt, (f"`{name}` is not a buffer" for name in names if name not in self.shapes))
         for e in nodes(block, Binary):
-            if e.a.__class__ is float or e.b.__class__ is float:  # type: ignore[attr-defined]
+            if e.a.__class__ is float or e.b.__class__ is float:
                 self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")
-        indices = {loop.var for loop in nodes(block, For)} | self.indices  # type: ignore[attr-defined]
-        values = {stmt.dst for stmt in nodes(block, Load, Let)}  # type: ignore[attr-defined]
+        indices = {loop.var for loop in nodes(block, For)} | self.indices
+        values = {stmt.dst for stmt in nodes(block, Load, Let)}
         for name in sorted(indices & (values | self.sums) | values & self.sums):
             self.found.append(
                 f"`{name}` has two meanings: an index, a value and an accumulator have names of their own"
@@ -221,7 +221,7 @@ def greatest(e: Expr, scope: Scope) -> int:
     return best
 
 
-def _is_quotient(atom: Expr) -> bool:
+def _is_quotient(atom: Expr) -> TypeGuard[Binary]:
     return atom.__class__ is Binary and atom.op == "//" and is_int(atom.b) and atom.b > 0
 
 
@@ -229,4 +229,4 @@ def _greatest_term(atom: Expr, factor: int, scope: Scope) -> int:
     if not _is_quotient(atom):
         return scope.most(multiply(atom, factor))
     bound = greatest(atom.a, scope) if factor > 0 else -greatest(negate(atom.a), scope)
-    return factor * (bound // atom.b)  # type: ignore[no-any-return]
+    return factor * (bound // int(atom.b))

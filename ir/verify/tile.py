@@ -146,7 +146,7 @@ class _TileCheck(Check):
             if names.count(axis.name) > 1:
                 yield f"two axes are called `{axis.name}`"
         for stmt in nodes(tile.body, Stage, SharedTile):
-            if not all(is_int(axis.extent) for axis in stmt.box):  # type: ignore[attr-defined]
+            if not all(is_int(axis.extent) for axis in stmt.box):
                 self.report(stmt, ["an axis of shared memory has no number as its extent"])
 
     def launch(self, tile: Tile, limits: Limits) -> Problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 import tomllib
 from pathlib import Path
@@ -14,6 +15,8 @@ UNCOUNTED = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING,
     tokenize.ENDMARKER,
 }  # fmt: skip
+# Forms that tell the type checker nothing, and the folders where each is counted; [untyped] of budget.toml has the bars.
+UNTYPED = {"Any": (r"\bAny\b", "engine"), "type: ignore": ("type: ignore", "engine + ir + codegen")}
 
 
 def tokens(text: str) -> int:
@@ -41,6 +44,14 @@ def test_every_folder_is_within_its_budget() -> None:
 def test_the_product_has_no_more_files_than_its_budget() -> None:
     files = sum(1 for folder in ("engine", "ir", "codegen") for _ in _files(folder))
     assert files <= BUDGET["files"] <= files * SLACK + 1
+
+
+def test_types_leave_out_no_more_than_their_bars() -> None:
+    bars = BUDGET.get("untyped", {"Any": 1200, "type: ignore": 40})
+    for name, (form, folders) in UNTYPED.items():
+        texts = (path.read_text() for folder in folders.split(" + ") for path in _files(folder))
+        found = sum(len(re.findall(form, text)) for text in texts)
+        assert found <= bars[name], f"{found} times `{name}` in {folders}; say what these are"
 
 
 def test_comments_and_docstrings_are_not_counted() -> None:

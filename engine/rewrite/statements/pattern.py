@@ -200,7 +200,7 @@ class Pattern:
         fire: returns the end of the statements that it replaces at a position, and what replaces them, or None.
         """
         whole = tuple(
-            replace(statement, body=self.everywhere(statement.body, fire))  # type: ignore[attr-defined,call-arg]
+            replace(statement, body=self.everywhere(statement.body, fire))  # type: ignore[attr-defined]
             if "body" in type(statement).by_name and not self.needs & ~contents(statement)
             else statement
             for statement in block
