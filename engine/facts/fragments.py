@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.atoms import ATOMS, Atom
+from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts.layout import (
@@ -44,7 +44,6 @@ from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
 from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
-from ..language.rule import policy
 from ..rewrite.statements.site import Site
 from .shared_memory import kept_inside, thread_number
 from .structure import axis_names, conjuncts

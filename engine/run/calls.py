@@ -393,14 +393,18 @@ ROUNDINGS = 16  # references with errors of rounding: a step that a quarter of t
 
 
 def judge_program(
-    captured: Capture, tensors: Tensors, results: Sequence[Any], eager: Sequence[Any] | None, **gates: Any
+    captured: Capture,
+    tensors: Tensors,
+    results: Sequence[Tensor],
+    eager: Sequence[Tensor] | None,
+    gates: Mapping[str, float] | None = None,
 ) -> Judgement:
     """Judge the outputs of a program. gates: see `judge`.
 
     Where an element is wrong, errors of rounding are drawn for every op of the references.
     """
     rounded = (run_reference(captured, tensors, partial(torch_meaning.run, seed=seed)) for seed in range(ROUNDINGS))
-    return judge(results, run_reference(captured, tensors), eager, rounded=rounded, **gates)
+    return judge(results, run_reference(captured, tensors), eager, gates, rounded)
 
 
 def run_eager(captured: Capture, tensors: Tensors) -> list[Tensor]:
