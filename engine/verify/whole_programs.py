@@ -138,12 +138,12 @@ def _value(e: Expr, env: Arrays, unknown: Array = None) -> Array:
 
 def _extents(indices: Sequence[Expr], env: Arrays, mask: Array) -> list[int]:
     """Return the extent that each index needs where the mask holds."""
-    found = []
+    needed = []
     for e in indices:
         value = _value(e, env)
         _check_size(value, mask)
-        found.append(UNKNOWN if value is None else int(np.max(np.where(mask, value, 0), initial=0)) + 1)
-    return found
+        needed.append(UNKNOWN if value is None else int(np.max(np.where(mask, value, 0), initial=0)) + 1)
+    return needed
 
 
 def _check_size(*arrays: Array) -> None:

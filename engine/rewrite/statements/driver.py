@@ -544,7 +544,7 @@ def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, 
     Of rules on values nothing is said: what is set there is how much they may cost.
     """
     fired = {event.rule for event in trace.firings}
-    found = []
+    settings_unheard = []
     for name, values in settings.items():
         if values and name not in fired and rules.rule(name).level in LEVELS:
             reasons = [skip.reason for skip in trace.skips if skip.rule == name and isinstance(skip.reason, Refusal)]
@@ -553,8 +553,8 @@ def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, 
             why = f"rule `{name}` fires nowhere in this program: {said}"
             text = f"{', '.join(f'{name}.{parameter}={show(value)}' for parameter, value in values.items())}: {why}"
             line = f"--prefer {name}: {why}" if next(iter(values)) == PREFER else f"--set {text}"
-            found.append(Unheard(name, text, line, bool(reason and reason.outside)))
-    return tuple(found)
+            settings_unheard.append(Unheard(name, text, line, bool(reason and reason.outside)))
+    return tuple(settings_unheard)
 
 
 def tell_unheard(found: Sequence[Unheard], tell: Tell | None = None) -> None:
