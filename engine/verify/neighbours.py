@@ -17,11 +17,10 @@ from ...ir.program import Block, Kernel, Module, Stmt
 from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, terms
 from ...ir.tile import VIAS, Combine, CombineTuple, Mma, Stage, Sync, Tile, Wait, WaitMma
 from ...ir.verify.kernel import problems
-from ..rewrite.statements.driver import names_given
 from ..rewrite.statements.site import Context, holes, places, splice, unused
 from .drawing import BINARY, EXTENTS, FOLDS, LONGEST, NUMBERS, SHORT, TERM_EXTENTS, UNARY
 from .outcome import ERRORS, Dice, constant, numeral
-from .whole_programs import TooLarge, closed, completed, sized
+from .whole_programs import TooLarge, bound_names, closed, completed, sized
 
 T = TypeVar("T")
 
@@ -138,7 +137,7 @@ def other_field(node: Any, context: Context, dice: Dice) -> Any:
 
 def guarded(statement: Stmt, context: Context, dice: Dice) -> Stmt:
     """Put a statement under a guard on an axis or a loop around it."""
-    names = [name for outer in context.around for name in names_given(outer)]
+    names = [name for outer in context.around for name in bound_names(outer)]
     return If(Binary("<", Var(dice.pick(names)), dice.number(1, 9)), (statement,)) if names else statement
 
 

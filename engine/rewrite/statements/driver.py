@@ -65,7 +65,7 @@ def wellformed(kernel: Kernel) -> str | None:
             if not registers.isdisjoint(free_names((loop.start, loop.stop, loop.step))):
                 return f"the bounds of loop `{loop.var}` vary with a register axis, so it is no one loop of a thread"
     used = {var.name for var in nodes(kernel.body, Var)}
-    unknown = used.difference(*map(names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
+    unknown = used.difference(*map(_names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
     return f"`{min(unknown)}` is used but nothing defines it" if unknown else None
 
 
@@ -74,8 +74,8 @@ def _repeated(names: Iterable[str]) -> str | None:
     return min((name for name, count in Counter(names).items() if count > 1), default=None)
 
 
-def names_given(part: Node) -> tuple[str, ...]:
-    """Return the names of values that a node of any IR defines for others to read, in its block or after it."""
+def _names_given(part: Node) -> tuple[str, ...]:
+    """Return the names of values that a node of any IR defines for others to read."""
     match part:
         case Launch():
             return (THREAD, SHARED, *BLOCK_INDEX)
