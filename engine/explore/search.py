@@ -71,15 +71,15 @@ class EgraphSearch:
 
     def greedy(self) -> PricedSolution:
         """Drop or add stores while that is cheaper, in both orders, with siblings merged."""
-        found = []
+        solutions = []
         for upwards in (False, True):
             here = self.descend(self.as_written(), upwards)
             for _ in range(DESCENTS_OF_GREEDY):
                 before, here = here, self.descend(self.merge(here), not upwards)
                 if here.seconds >= before.seconds * BETTER:
                     break
-            found.append(here)
-        return cheapest(*found)
+            solutions.append(here)
+        return cheapest(*solutions)
 
     # ---- moves that keep the spellings
     def descend(self, best: PricedSolution, upwards: bool = False, near: Set[int] | None = None) -> PricedSolution:

@@ -32,14 +32,13 @@ from .sorts import (
     ANY,
     AXIS,
     CLOSED_SORTS,
-    ERROR,
     INDEX,
     KINDS_OF_WORDS,
     NAMED,
     PARAMETER_SORTS,
     TARGET,
     TERM,
-    WARNING,
+    Advice,
     Finding,
     Inference,
     sort_of,
@@ -173,11 +172,10 @@ class Checks(CheckedRule):
         for node in walk(self.rule.match):
             match node:
                 case s.Keyword(name="dtype", value=s.NameOf(text="_")):
-                    yield Finding(
+                    yield Advice(
                         "`dtype=_` ignores what the user asked for",
                         node,
                         "bind it and use it, or leave it out to match its default only",
-                        severity=WARNING,
                     )
 
     # ---- names: each is bound before it is read, and read after it is bound
@@ -404,14 +402,14 @@ class Checks(CheckedRule):
         free = self.axes.keys() - self.bound.keys() - self.lets.keys()
         made: dict[str, list[s.NameOf]] = {}
         for line in every(self.rule.rewrite if self.rule.level == "torch" else (), s.Assign):
-            found = [name for name in self._open(line.value, made) if name.text in free]
+            unreduced = [name for name in self._open(line.value, made) if name.text in free]
             match line.target:
                 case s.NameOf(text=name):
-                    made[name] = found
+                    made[name] = unreduced
                 case s.Subscript(items=items) | s.Group(items=items):
                     if all(isinstance(item.base if isinstance(item, s.Run) else item, s.NameOf) for item in items):
                         result, there = "".join(_defined(line)[:1]), names_in(items)  # no fact makes some
-                        for axis in {name.text: name for name in found if name.text not in there}.values():
+                        for axis in {name.text: name for name in unreduced if name.text not in there}.values():
                             yield Finding(
                                 f"axis `{axis.text}` is neither in the bracket of `{result}` nor reduced",
                                 axis,
@@ -535,14 +533,13 @@ class Checks(CheckedRule):
         if self.local:
             return
         if not any(isinstance(one.gives, tuple) for one in self.rules.examples_at(rule.span)):
-            yield Finding("no example shows it fire", rule, 'add `example "title"` .. `gives` ..', severity=WARNING)
+            yield Advice("no example shows it fire", rule, 'add `example "title"` .. `gives` ..')
         for guard in rule.required:
             if not self.rules.shows_refusal(guard):
-                yield Finding(
+                yield Advice(
                     f'no example is refused because "{guard.reason}"',
                     guard,
                     f'add an example that `gives no "{guard.reason}"`',
-                    severity=WARNING,
                 )
 
     def refusals_known(self) -> Findings:
@@ -550,8 +547,8 @@ class Checks(CheckedRule):
         reasons = [guard.reason for guard in self.rule.guards]
         for example in self.rule.examples:
             text = example.gives
-            known = isinstance(text, tuple) or any(text in reason for reason in reasons)
-            if not known and not any(miss in text for miss in PATTERN_MISSES):
+            expected = isinstance(text, tuple) or any(text in reason for reason in reasons)
+            if not expected and not any(miss in text for miss in PATTERN_MISSES):
                 yield Finding(
                     f'no guard gives the reason "{text}"',
                     example,
@@ -560,15 +557,15 @@ class Checks(CheckedRule):
 
     def example_parameters(self) -> Findings:
         """Check that `example "title" (BK=16)` sets parameters of the rule, each once, to constant values."""
-        known = [*self.given, *SETTINGS.get(self.rule.level, ("target",))]
+        settings = [*self.given, *SETTINGS.get(self.rule.level, ("target",))]
         for example in self.rule.examples:
             seen = set[str]()
             for argument in example.arguments:
-                if argument.name not in known:
+                if argument.name not in settings:
                     yield Finding(
                         f"the example sets `{argument.name}`, which is not a parameter of the rule",
                         argument,
-                        did_you_mean(argument.name, known),
+                        did_you_mean(argument.name, settings),
                     )
                 elif argument.name in seen:
                     yield Finding(f"the example sets `{argument.name}` twice", argument, "take one of them out")
@@ -612,23 +609,21 @@ class Checks(CheckedRule):
         if earlier.file == rule.file:
             yield Finding(what, rule, "put the special rule first", notes)
         else:
-            yield Finding(
+            yield Advice(
                 what,
                 rule.match[-1],
                 f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline",
                 notes,
-                WARNING,
             )
 
     def changes_nothing(self) -> Findings:
         """Report a template that is the pattern: the rule fires nowhere."""
         rule = self.rule
         if plain(rule.match) == plain(rule.rewrite):
-            yield Finding(
+            yield Advice(
                 "the template is the pattern: the rule changes nothing, so it never fires",
                 rule.rewrite[0],
                 "change what stands behind `rewrite`",
-                severity=WARNING,
             )
 
 
@@ -672,16 +667,16 @@ def _unguarded(rules: RuleSet) -> dict[str, Rule]:
     except DplcError:
         named = []
     first: dict[str, Rule] = {}
-    found: dict[str, Rule] = {}
+    shadowed: dict[str, Rule] = {}
     for name in dict.fromkeys((*named, *rules.rules)):
         rule = rules.rules[name]
         key = rule.compiled(_pattern_key, functools.partial(_pattern_key, rule))
         asks = rule.parameters or not all(isinstance(clause, s.LetClause) for clause in rule.clauses)
         if key in first:
-            found[name] = first[key]
+            shadowed[name] = first[key]
         elif not asks and rule.attributes.isdisjoint(("local", "off")):
             first[key] = rule
-    return found
+    return shadowed
 
 
 @functools.cache
@@ -695,10 +690,10 @@ def load_facts() -> None:
 
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     """Return everything that is wrong with one rule, errors and warnings, in the order of the text."""
-    found: dict[object, Finding] = {}
+    findings: dict[object, Finding] = {}
     for finding in Checks(rule, rules).findings():  # one problem for each location: the first is the clearest
-        found.setdefault((finding.span, finding.severity), finding)
-    return sorted(found.values(), key=lambda finding: (finding.span.line, finding.span.column))
+        findings.setdefault((finding.span, type(finding)), finding)
+    return sorted(findings.values(), key=lambda finding: (finding.span.line, finding.span.column))
 
 
 def check(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding]:
@@ -707,15 +702,15 @@ def check(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding]:
     The members of a family share their text, hence their findings: each is reported once.
     """
     load_facts()
-    found: dict[object, Finding] = {}
+    findings: dict[object, Finding] = {}
     for each in for_every_device(rules):
         for declared in check_declarations(each, only):
-            found.setdefault(declared.span, declared)
+            findings.setdefault(declared.span, declared)
         for rule in each.rules.values():
             for finding in check_rule(rule, each) if only is None or rule.span.source.name in only else ():
                 what = finding.what.replace(f"`{rule.name}`", "") if rule.family else finding.what
-                found.setdefault((finding.check, finding.span, what), finding)
-    return list(found.values())
+                findings.setdefault((finding.check, finding.span, what), finding)
+    return list(findings.values())
 
 
 def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
@@ -770,7 +765,7 @@ def _unread(rules: RuleSet, only: Collection[str]) -> Iterator[Finding]:
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that forbid loading."""
-    return [finding for finding in findings if finding.severity == ERROR]
+    return [finding for finding in findings if not isinstance(finding, Advice)]
 
 
 def require(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding]:
@@ -788,17 +783,15 @@ class Lints(CheckedRule):
         rule = self.rule
         others = tuple(other.rewrite for other in self.rules.rules.values() if other is not rule)
         if self.local and rule.name not in (use.call.fn for use in every(others, s.UseRule)):
-            yield Finding(f"no rule says `with rule {rule.name}(..)`", rule, "use it, or take it out", severity=WARNING)
+            yield Advice(f"no rule says `with rule {rule.name}(..)`", rule, "use it, or take it out")
 
     def endless_repeats(self) -> Findings:
         """Report a @repeat rule that does not say what every firing makes smaller."""
         if "repeat" in self.rule.attributes and s.DECREASES not in self.lets:
-            yield Finding(
+            yield Advice(
                 "nothing says that its firings end",
                 self.rule,
                 "add `decreases N`: a number N that every firing makes smaller",
-                (),
-                WARNING,
             )
 
     def idle_guards(self) -> Findings:
@@ -807,11 +800,10 @@ class Lints(CheckedRule):
             value = constant(self.rule.level, condition)
             if value is not None:
                 holds = "always holds: no program violates it" if value else "never holds: the rule cannot fire"
-                yield Finding(
+                yield Advice(
                     f"`{expression(condition)}` {holds}",
                     condition,
                     "leave it out" if value else "ask something of the program",
-                    severity=WARNING,
                 )
 
     def unknown_devices(self) -> Findings:
@@ -823,11 +815,10 @@ class Lints(CheckedRule):
                         known = sorted({getattr(load_device(name), field) for name in devices()})
                         for text in every(other, s.Text):
                             if text.value not in known:
-                                yield Finding(
+                                yield Advice(
                                     f'no device has the {field} "{text.value}": the comparison is never equal',
                                     text,
                                     did_you_mean(text.value, known),
-                                    severity=WARNING,
                                 )
 
 

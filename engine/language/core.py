@@ -196,29 +196,29 @@ def says_slices(statement: s.Syntax) -> bool:
 
 def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
     """Return the values of a pattern or template on tensor by their names, in order; the last one is the root."""
-    found: dict[str, ValueTerm] = {}
+    values: dict[str, ValueTerm] = {}
     for statement in block:
         match statement:
             case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name)), value=value):
-                found[name] = term_of(value)
+                values[name] = term_of(value)
             case _:
                 raise DplcError(
                     "a rule on tensor has statements `name = value`", statement, "name a value, as `y = exp(x)`"
                 )
-        for function in terms(found[name], FunctionTerm):
+        for function in terms(values[name], FunctionTerm):
             if function.known and not function.runs and len(function.operands) != FUNCTIONS[function.fn].arity:
                 raise DplcError(f"`{function.fn}` takes {FUNCTIONS[function.fn].arity} operands", function)
-    return found
+    return values
 
 
 def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
     """Return the axes between the brackets of left sides, by the value that has them."""
-    found = {}
+    axes = {}
     for statement in block:
         match statement:
             case s.Assign(target=s.Subscript(base=s.NameOf(text=name), items=items)):
-                found[name] = tuple(axis_of(item, "on the left ") for item in items)
-    return found
+                axes[name] = tuple(axis_of(item, "on the left ") for item in items)
+    return axes
 
 
 def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
@@ -318,8 +318,8 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
             raise DplcError("this form is not known here", node, "write `Fold(monoid.part, axes.., (operands..))`")
         over = _over(items[1:-1], torch)
         return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
-    known = OPERATIONS if torch else ON_TENSOR
-    if fn in known:
+    operations = OPERATIONS if torch else ON_TENSOR
+    if fn in operations:
         cls = _TERMS[fn]
         fields = cls.__slots__
         if len(items) != len(fields) or (fn == "Stacked" and not isinstance(bare(given), s.Subscript)):
@@ -330,7 +330,7 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
         return ComputedTerm(node)
     if fn[:1].isupper():
-        raise DplcError(f"no operation `{fn}` on tensor", node, did_you_mean(fn, known))
+        raise DplcError(f"no operation `{fn}` on tensor", node, did_you_mean(fn, operations))
     return FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
 
 

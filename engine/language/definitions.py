@@ -107,10 +107,10 @@ def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None
 
 def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, PolicyNumber]:
     """Return numbers with their values. before: what they override, by name, whose kinds stay."""
-    found: dict[str, PolicyNumber] = {}
+    numbers: dict[str, PolicyNumber] = {}
 
     def value_of(name: str, above: tuple[str, ...]) -> Value:
-        if name not in found:
+        if name not in numbers:
             number = declared[name]
             if name in above:
                 raise DplcError(f"number `{name}` is made of itself: {' -> '.join((*above, name))}", number)
@@ -118,14 +118,14 @@ def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, 
             value = _value(number, read, declared)
             if number.override and name in before:
                 value = _of_kind(number, value, before[name])
-            made = PolicyNumber(number, value)
-            original = before.get(name, made)
-            found[name] = made if made == original else replace(made, overrides=original)
-        return found[name].value
+            computed = PolicyNumber(number, value)
+            original = before.get(name, computed)
+            numbers[name] = computed if computed == original else replace(computed, overrides=original)
+        return numbers[name].value
 
     for name in declared:
         value_of(name, ())
-    return found
+    return numbers
 
 
 def _value(number: s.NumberOf, read: dict[str, Value], known: Mapping[str, s.NumberOf]) -> Value:
@@ -221,13 +221,13 @@ def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s
                 (f"it is `{signature(earlier)}`, at {line_of(earlier.span)}",),
             )
         declared[name] = fact
-    found: dict[str, s.FactOf] = {}
+    written: dict[str, s.FactOf] = {}
     for name, fact in declared.items():
         words = words_in(fact.value)
-        late = (declared.keys() - found.keys()).intersection(words)  # itself, and facts below it
-        key = (fact, late, *asked_of(words, found, literals))
-        found[name] = remembered("fact", name, key, partial(_written, fact, late, found, literals))
-    return found
+        late = (declared.keys() - written.keys()).intersection(words)  # itself, and facts below it
+        key = (fact, late, *asked_of(words, written, literals))
+        written[name] = remembered("fact", name, key, partial(_written, fact, late, written, literals))
+    return written
 
 
 def _sorts(fact: s.FactOf) -> list[str | None]:

@@ -75,9 +75,9 @@ def _word(name: str, span: Span, behind: str = r"\b") -> Span:
     """Return the span of a word in a piece of text; the whole piece if it does not contain the word."""
     for line in range(span.line, span.end_line + 1):
         text = span.source.line(line)
-        found = re.compile(rf"{behind}{re.escape(name)}\b").search(text, span.column if line == span.line else 0)
-        if found:
-            return Span(span.source, line, found.start(), line, found.end())
+        match = re.compile(rf"{behind}{re.escape(name)}\b").search(text, span.column if line == span.line else 0)
+        if match:
+            return Span(span.source, line, match.start(), line, match.end())
     return span
 
 
@@ -210,33 +210,33 @@ class Shared:
 
     def written_out(self, nodes: s.Nodes) -> s.Nodes:
         """Return clauses or statements with what a form or a group says in the place of its name."""
-        made: list[s.Syntax] = []
+        statements: list[s.Syntax] = []
         for node in nodes:
             if isinstance(node, eq.UseForm | eq.UseGuards):
-                made += self._asked(_WORDS[type(node)], node.call)
+                statements += self._asked(_WORDS[type(node)], node.call)
             else:
-                made.append(block_changed(node, self.written_out))
-        return tuple(made)
+                statements.append(block_changed(node, self.written_out))
+        return tuple(statements)
 
     def _asked(self, word: str, call: s.Apply) -> s.Nodes:
         """Return the body of the declaration that a call names, with its arguments."""
-        found = self.known.get((word, call.fn))
-        if found is None:
+        declared = self.known.get((word, call.fn))
+        if declared is None:
             raise DplcError(
                 f"this file declares no `{word} {call.fn}`",
                 call,
                 did_you_mean(call.fn, [name for of, name in self.known if of == word]),
             )
-        wanted = [name.text for name in names(found.parameters)]
+        wanted = [name.text for name in names(declared.parameters)]
         if len(call.items) != len(wanted):
             counted = f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}"
             raise DplcError(
-                f"`{word} {found.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}",
+                f"`{word} {declared.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}",
                 call,
                 "give each parameter a value",
             )
         self.unused.pop((word, call.fn), None)
-        return substituted(found.body, dict(zip(wanted, call.items, strict=True)))
+        return substituted(declared.body, dict(zip(wanted, call.items, strict=True)))
 
 
 def _check_shared(declared: Declared) -> None:
@@ -322,10 +322,10 @@ def elaborated(declarations: s.Nodes) -> s.Nodes:
             refuse_doubling(one)
     shared = Shared(one for one in declarations if isinstance(one, Declared))
     kept = (one for one in declarations if not isinstance(one, Declared))
-    found = tuple(_written_out(one, shared) if isinstance(one, s.Rule) else one for one in kept)
+    written = tuple(_written_out(one, shared) if isinstance(one, s.Rule) else one for one in kept)
     for (word, name), declared in shared.unused.items():
         raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared, "use it in a rule, or take it out")
-    return found
+    return written
 
 
 @contextmanager
@@ -370,14 +370,14 @@ def _written_out(rule: s.Rule, shared: Shared) -> s.Rule:
             write = partial(write_out, rule)
             clauses = (block_changed(one, write) if isinstance(one, s.Rewrite) else one for one in rule.clauses)
             rule = replace(rule, clauses=tuple(clauses))
-        splits, made = Splits(rule), list[s.Syntax]()
+        splits, core = Splits(rule), list[s.Syntax]()
         for clause in rule.clauses:
             if isinstance(clause, eq.SplitClause | eq.JoinClause):
-                made += splits.fresh_names(clause)
+                core += splits.fresh_names(clause)
             elif isinstance(clause, s.Rewrite):
-                made.append(block_changed(clause, splits.block))
+                core.append(block_changed(clause, splits.block))
             else:
-                made.append(splits.clause(clause) if splits.all else clause)
+                core.append(splits.clause(clause) if splits.all else clause)
         splits.finish()
         covers = tuple(splits.covers())
-    return replace(rule, clauses=tuple(made), written=written, words=tuple(sorted(words)), covers=covers)
+    return replace(rule, clauses=tuple(core), written=written, words=tuple(sorted(words)), covers=covers)

@@ -251,14 +251,14 @@ def _break(line: str, lead: int, depth: int) -> tuple[int, int]:
     Positions in fewer brackets are better, then later ones; one in the first half of the line is the last resort.
     depth: the brackets that are open where the line begins.
     """
-    found = []
+    places = []
     for token in TOKEN.finditer(line):
         depth += (token.lastgroup == "open") - (token.lastgroup == "close")
         place = token.end() if token.lastgroup == "comma" else token.start()
         within = token.lastgroup == "comma" or token[0] in (IN_BRACKETS if depth else ANYWHERE)
         if within and lead < place <= WIDTH:
-            found.append((2 * place > WIDTH, -depth, place))
-    _, depth, place = max(found, default=(False, 0, 0))
+            places.append((2 * place > WIDTH, -depth, place))
+    _, depth, place = max(places, default=(False, 0, 0))
     return place, -depth
 
 
@@ -267,7 +267,7 @@ def _break(line: str, lead: int, depth: int) -> tuple[int, int]:
 
 def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
     """Return the logical lines of a text with their comments, and the comments after the last line."""
-    found: list[LogicalLine] = []
+    lines: list[LogicalLine] = []
     remarks: list[str] = []
     depth, goes_on = 0, False
     for line in text.splitlines():
@@ -280,19 +280,19 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
                 remarks.append(remark)
             continue
         if code:
-            if depth == 0 and not (found and (goes_on or re.match(r"(because|else|and|or)\b|=>", code))):
-                found.append(LogicalLine(code, remarks))
+            if depth == 0 and not (lines and (goes_on or re.match(r"(because|else|and|or)\b|=>", code))):
+                lines.append(LogicalLine(code, remarks))
             else:
-                found[-1].before += filter(None, remarks)
+                lines[-1].before += filter(None, remarks)
             remarks = []
         goes_on = (code.endswith((",", "=")) and not code.startswith("##")) or (goes_on and not code)
         kinds = [token.lastgroup for token in tokens]
         depth += kinds.count("open") - kinds.count("close")
         if comment and code and depth == 0:
-            found[-1].beside = f"{found[-1].beside} {comment}".strip()
+            lines[-1].beside = f"{lines[-1].beside} {comment}".strip()
         elif comment:
-            found[-1].before.append(remark)
-    return found, remarks
+            lines[-1].before.append(remark)
+    return lines, remarks
 
 
 def _as_written(value: Any) -> Any:

@@ -128,7 +128,7 @@ def _lines(rules: RuleSet) -> _Lines:
 
 
 def _lay_over(
-    found: dict[str, PassStep], rules: RuleSet, pipeline: str, layer: int, laid_over: bool, written: s.PassEntry
+    lines: dict[str, PassStep], rules: RuleSet, pipeline: str, layer: int, laid_over: bool, written: s.PassEntry
 ) -> None:
     """Add a line to those of its pipeline, in the place of an earlier file's line with its label.
 
@@ -136,7 +136,7 @@ def _lay_over(
     """
     name = _numberless(written.rule, written.span, rules)
     label, group = written.alias or name, None
-    earlier = found.get(label)
+    earlier = lines.get(label)
     if earlier is not None and written.alias is None:  # by its label: `pass spread_rows(V=2)`
         name = earlier.name
     members = _members(name, rules, pipeline, written.span)
@@ -152,11 +152,11 @@ def _lay_over(
             )
         group = earlier.group
         if places:
-            del found[label]
+            del lines[label]
         else:
             places, layer, laid_over = earlier.places, earlier.layer, earlier.laid_over
     numbered = "" if written.alias else rules.numbered.get(label, "")
-    found[label] = PassStep(
+    lines[label] = PassStep(
         name, members, parameters, label, written.span, group, written.reason, numbered, places, layer, laid_over
     )
 
@@ -197,9 +197,9 @@ def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Value:
     name, first = written.name, members[0]
     having = [rule for rule in members if any(parameter.name == name for parameter in rule.parameters)]
     if not having:
-        known = {parameter.name for rule in members for parameter in rule.parameters}
+        parameters = {parameter.name for rule in members for parameter in rule.parameters}
         raise DplcError(
-            f"`{first.name}` has no parameter `{name}`", written, did_you_mean(name, known) or "take it out"
+            f"`{first.name}` has no parameter `{name}`", written, did_you_mean(name, parameters) or "take it out"
         )
     at = written.value.span
     try:
@@ -362,10 +362,10 @@ def _named(written: s.Without, steps: Iterable[PassStep]) -> bool:
     return any(written.name in (step.label, step.name, *(rule.name for rule in step.rules)) for step in steps)
 
 
-def _steps(pipeline: str, found: dict[str, PassStep], dropped: _Dropped) -> Iterator[PassStep]:
+def _steps(pipeline: str, lines: dict[str, PassStep], dropped: _Dropped) -> Iterator[PassStep]:
     """Yield the lines of a pipeline in order, without what is removed; a later file may put it back."""
     here = [(layer, written.name) for layer, written in dropped if written.pipeline in (None, pipeline)]
-    for step in _arranged(pipeline, [*found.values()], {name for _, name in here}):
+    for step in _arranged(pipeline, [*lines.values()], {name for _, name in here}):
         gone = {name for layer, name in here if step.layer <= layer}
         kept = tuple(rule for rule in step.rules if rule.name not in gone)
         if kept and gone.isdisjoint((step.label, step.name)):

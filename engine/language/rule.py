@@ -440,7 +440,7 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
     further: the file of examples for it, parsed when the examples are first read. Raises DplcError with a caret.
     """
     stem = Path(source.name).stem
-    found: dict[type, list[Any]] = {kind: [] for kind in (s.Rule, s.Pipeline, s.Without, s.NumberOf, s.FactOf)}
+    by_kind: dict[type, list[Any]] = {kind: [] for kind in (s.Rule, s.Pipeline, s.Without, s.NumberOf, s.FactOf)}
     declarations = parse(source)
     if further is not None:
         declarations = with_further(declarations, further, parse)
@@ -448,9 +448,9 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
         if getattr(declared, "device", None) is not None:
             _refuse_device(declared)
         if isinstance(declared, s.Rule):
-            found[s.Rule] += [_rule(member, stem, family) for member, family in members(declared)]
-        elif type(declared) in found:
-            found[type(declared)].append(declared)
+            by_kind[s.Rule] += [_rule(member, stem, family) for member, family in members(declared)]
+        elif type(declared) in by_kind:
+            by_kind[type(declared)].append(declared)
         elif isinstance(declared, s.ExamplesOf):
             raise DplcError(
                 "examples of a rule stand in the rule, or in the file beside it",
@@ -462,8 +462,8 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
                 "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`", declared
             )
         if isinstance(declared, s.Pipeline):
-            found[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
-    return RuleFile(source, stem, further, *map(tuple, found.values()))
+            by_kind[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
+    return RuleFile(source, stem, further, *map(tuple, by_kind.values()))
 
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "rules"

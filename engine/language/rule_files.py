@@ -279,7 +279,7 @@ def with_further(declarations: s.Nodes, source: Source, parse: Callable[[Source]
 
     @cache
     def further() -> dict[str, list[s.Example | eq.VariedExample]]:
-        found = defaultdict[str, list[s.Example | eq.VariedExample]](list)
+        examples_of = defaultdict[str, list[s.Example | eq.VariedExample]](list)
         for declaration in parse(source):
             if not isinstance(declaration, s.ExamplesOf):
                 raise DplcError(
@@ -291,8 +291,8 @@ def with_further(declarations: s.Nodes, source: Source, parse: Callable[[Source]
             if name not in rules:
                 beside = source.name.rpartition("/")[2].removesuffix(FURTHER)
                 raise DplcError(f"there is no rule `{name}` in {beside}.rw", declaration, did_you_mean(name, rules))
-            found[name] += declaration.examples
-        return found
+            examples_of[name] += declaration.examples
+        return examples_of
 
     def examples(rule: s.Rule) -> Iterator[s.Example]:
         return written_out((*rule.examples, *further().get(rule.name, ())))

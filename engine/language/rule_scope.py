@@ -479,12 +479,12 @@ class CheckedRule:
     @cached_property
     def bound(self) -> dict[str, Sort]:
         """Variables of the pattern. The most specific occurrence determines the sort."""
-        found: dict[str, Sort] = {}
+        sorts: dict[str, Sort] = {}
         for name, sort in self.occurrences:
-            known = found.get(name.text)
-            if known is None or (known.kind in ("any", "expr", "value") and sort.kind not in ("any", "value")):
-                found[name.text] = sort
-        return found
+            before = sorts.get(name.text)
+            if before is None or (before.kind in ("any", "expr", "value") and sort.kind not in ("any", "value")):
+                sorts[name.text] = sort
+        return sorts
 
     def _clauses(self) -> None:
         """Add the expressions of the clauses and the names that they bind, in order."""

@@ -124,27 +124,29 @@ KINDS_OF_WORDS |= {**dict.fromkeys(CONSTANTS, "a constant"), "target": "the mach
 
 
 Scope = Mapping[str, Sort]
-ERROR, WARNING = "error", "warning"
 
 
 class Finding(DplcError):
-    """What is wrong with a rule, a fact or a number. check: the name of the check that found it; rule: of the rule.
-
-    An error stops a file from loading, a warning does not.
-    """
+    """What is wrong with a rule, a fact or a number. check: the name of the check that found it; rule: of the rule."""
 
     span: Span
 
     def __init__(
         self, what: str, at: Located, hint: str | None = None, notes: Iterable[str] = (),
-        severity: str = ERROR, check: str = "", rule: str = "",
+        check: str = "", rule: str = "",
     ):  # fmt: skip
         super().__init__(what, at, hint, notes)
-        self.severity, self.check, self.rule = severity, check, rule
+        self.check, self.rule = check, rule
 
     def of(self, owner: str, check: str = "", rule: str = "") -> Finding:
         """Return the finding as one of its owner, a rule or a fact, which the text names first."""
-        return Finding(f"{owner}: {self.what}", self, self.hint, self.notes, self.severity, check, rule)
+        return type(self)(f"{owner}: {self.what}", self, self.hint, self.notes, check, rule)
+
+
+class Advice(Finding):
+    """A finding that does not stop a file from loading."""
+
+    severity = "warning"
 
 
 def word_taken(name: str, at: Located) -> Finding:
@@ -242,8 +244,8 @@ class Inference(Complaining):
             case s.Group(bracket="(", items=(item,)) if not isinstance(item, s.Run | s.AxisItem):
                 return self.sort(item)
             case s.Group():
-                found = {self.sort(item).one for item in node.items}
-                return found.pop().listed if len(found) == 1 else LIST
+                sorts = {self.sort(item).one for item in node.items}
+                return sorts.pop().listed if len(sorts) == 1 else LIST
             case s.Comprehension():
                 _, have = self._each(node, "a comprehension")
                 return LIST if have.many else have.listed

@@ -94,13 +94,13 @@ class MixedRadix:
 
     def value(self, name: str, held: Held, at: Span) -> s.Syntax:
         """Return what an old axis or loop is, computed from the digits."""
-        found = total(self.terms(held, at))
+        index = total(self.terms(held, at))
         if self.joined:
             place = [*map(expression, self.what)].index(name)
             if inner := self.joined[place + 1 :]:
-                found = s.Operation(at, "//", found, product(inner))
-            found = s.Operation(at, "%", found, self.joined[place]) if place else found
-        return found
+                index = s.Operation(at, "//", index, product(inner))
+            index = s.Operation(at, "%", index, self.joined[place]) if place else index
+        return index
 
     def all_digits(self) -> Iterator[Digit]:
         """Yield the digits, and the digits of those that are split further."""
@@ -314,11 +314,11 @@ class Splits:
     # ---- statements
     def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
         """Rewrite the statements of a block; adjacent runs share a guard."""
-        found: list[s.Syntax] = []
+        written: list[s.Syntax] = []
         for ends, group in itertools.groupby(statements, lambda statement: self._ends(statement, held)):
             body = tuple(self.node(statement, held) for statement in group)
-            found += self._within([s.NameOf(body[0].span, name) for name in ends], body, body[0].span, held)
-        return tuple(found)
+            written += self._within([s.NameOf(body[0].span, name) for name in ends], body, body[0].span, held)
+        return tuple(written)
 
     def _ends(self, statement: s.Syntax, held: Held) -> list[str]:
         """Return the axes and loops whose end a run must respect."""
@@ -399,12 +399,12 @@ class Splits:
                 return (item,)
             case _:
                 return (self.node(item, held),)
-        found = []
+        axes = []
         for digit in digits:
             size = self.node(digit.count, held)
             role = self._place(digit, base.span, "an axis") if op == "Tile" else None  # the axes of others are labels
-            found.append(s.AxisItem(base.span, digit.name, size, role, None, None))
-        return tuple(found)
+            axes.append(s.AxisItem(base.span, digit.name, size, role, None, None))
+        return tuple(axes)
 
     def _place(self, digit: Digit, at: Span, kind: str) -> str:
         """Note that a part is a loop or an axis, and return its role. Raises DplcError if it is neither."""

@@ -198,7 +198,7 @@ def held(rule: Rule, env: Environment, expressions: Expressions, called: Called 
 
 def _compared(condition: s.Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
     """Return the sides of comparisons with their values; a side without a value is left out."""
-    found = dict[str, str]()
+    sides = dict[str, str]()
     for side in _sides(condition):
         if isinstance(side, _ALONE):
             continue
@@ -208,8 +208,8 @@ def _compared(condition: s.Syntax, env: Environment, expressions: Expressions) -
         except (Undecided, DplcError, *MISTAKES):
             continue
         if len(text) <= LENGTH:
-            found[written(side)] = text
-    return found
+            sides[written(side)] = text
+    return sides
 
 
 def _sides(node: s.Syntax, among: bool = False) -> tuple[s.Syntax, ...]:

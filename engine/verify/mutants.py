@@ -14,7 +14,7 @@ from ..kernels.examples import TRIES, run_example, run_examples
 from ..language import core as s
 from ..language.core import children
 from ..language.rule import Rule, RuleSet
-from ..language.sorts import WARNING, Finding
+from ..language.sorts import Advice, Finding
 from ..language.spelling import expression
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
@@ -199,7 +199,7 @@ def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterato
                 what = f'rule `{rule.name}`: no known program is refused because "{guard.reason}"'
                 note = f"{count} programs of examples were tried"
                 hint = f'add an example that `gives no "{guard.reason}"`, or take the guard out'
-                yield Finding(what, guard, hint, (note,), WARNING, "unviolated")
+                yield Advice(what, guard, hint, (note,), "unviolated")
 
 
 def _unrefused(engine: Engine, rule: Rule, guard: s.Guard, target: Target) -> int | None:

@@ -17,11 +17,10 @@ from ...ir.program import Block, Kernel, Module, Stmt
 from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, terms
 from ...ir.tile import VIAS, Combine, CombineTuple, Mma, Stage, Sync, Tile, Wait, WaitMma
 from ...ir.verify.kernel import problems
-from ..rewrite.statements.driver import names_given
 from ..rewrite.statements.site import Context, holes, places, splice, unused
 from .drawing import BINARY, EXTENTS, FOLDS, LONGEST, NUMBERS, SHORT, TERM_EXTENTS, UNARY
 from .outcome import ERRORS, Dice, constant, numeral
-from .whole_programs import TooLarge, closed, completed, sized
+from .whole_programs import TooLarge, bound_names, closed, completed, sized
 
 T = TypeVar("T")
 
@@ -46,10 +45,10 @@ def _with(items: tuple[T, ...], at: int, *new: T) -> tuple[T, ...]:
 
 def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
     """Replace one extent by another, and sometimes its multiples too."""
-    found = _extents(kernel.body)
-    if not found:
+    extents = _extents(kernel.body)
+    if not extents:
         return kernel
-    change = resized(dice.pick(found), numeral(dice, EXTENTS, 1, LONGEST), dice.often(60))
+    change = resized(dice.pick(extents), numeral(dice, EXTENTS, 1, LONGEST), dice.often(60))
     return sized(replace(kernel, body=renumbered(kernel.body, change)), kernel.body)
 
 
@@ -105,10 +104,10 @@ Edit = Callable[[Any, Context, Dice], Edited]  # of a statement; the context is 
 def other_statement(kernel: Kernel, dice: Dice) -> Kernel:
     """Return the kernel with one statement of some kinds edited."""
     kinds, edit = dice.pick(EDITS)
-    found = [(path, block[at], at) for path, block, at in places(kernel)[None] if isinstance(block[at], kinds)]
-    if not found:
+    places_of_kind = [(path, block[at], at) for path, block, at in places(kernel)[None] if isinstance(block[at], kinds)]
+    if not places_of_kind:
         return kernel
-    path, statement, at = dice.pick(found)
+    path, statement, at = dice.pick(places_of_kind)
     context = Context(kernel.body, path, at, at + 1)
     made = edit(statement, context, dice)
     return replace(kernel, body=context.plug(made if isinstance(made, tuple) else (made,)))
@@ -138,7 +137,7 @@ def other_field(node: Any, context: Context, dice: Dice) -> Any:
 
 def guarded(statement: Stmt, context: Context, dice: Dice) -> Stmt:
     """Put a statement under a guard on an axis or a loop around it."""
-    names = [name for outer in context.around for name in names_given(outer)]
+    names = [name for outer in context.around for name in bound_names(outer)]
     return If(Binary("<", Var(dice.pick(names)), dice.number(1, 9)), (statement,)) if names else statement
 
 
@@ -238,10 +237,10 @@ def perturbed_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Replace one extent by another, in axes, indices and equal numbers; its multiples change with it."""
-    found = sorted({axis.extent for x in graph.ins for axis in x.axes})
-    if not found:
+    extents = sorted({axis.extent for x in graph.ins for axis in x.axes})
+    if not extents:
         return graph
-    old, new = dice.pick(found), numeral(dice, TERM_EXTENTS, 1, SHORT)
+    old, new = dice.pick(extents), numeral(dice, TERM_EXTENTS, 1, SHORT)
     equal = [x for x in terms(graph) if isinstance(x, Const) and x.value == old]
     changed = _replaced(graph, {x: compose.const(new, x.dtype) for x in equal})
     return renumbered(changed, resized(old, new))

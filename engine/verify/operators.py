@@ -127,15 +127,15 @@ CAUSES: dict[str, set[Any]] = {
 def missing(rules: RuleSet) -> dict[str, list[str]]:
     """Return {cause: the names of ATen ops that neither a rule nor a decomposition lowers}, by name."""
     taken = operators(rules).keys() | _decomposed()
-    found: dict[str, list[str]] = {}
+    by_cause: dict[str, list[str]] = {}
     for name in sorted(aten_name(op) for op in names()):
         packet = getattr(torch.ops.aten, name, None)
         if packet is not None and name not in taken:
             tags = (getattr(packet, word).tags for word in packet.overloads())
             parts = {*name.strip("_").split("_")}.union(*tags)
             cause = next((cause for cause, words in CAUSES.items() if words & parts), "no rule yet")
-            found.setdefault(cause, []).append(name)
-    return dict(sorted(found.items(), key=lambda entry: len(entry[1])))
+            by_cause.setdefault(cause, []).append(name)
+    return dict(sorted(by_cause.items(), key=lambda entry: len(entry[1])))
 
 
 def supported(rules: RuleSet) -> tuple[int, int]:

@@ -131,9 +131,9 @@ def extents(graph: TorchGraph) -> list[int]:
 
 def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Replace one extent by another, in shapes and in fields that are lists of numbers."""
-    if not (found := extents(graph)):
+    if not (known_extents := extents(graph)):
         return graph
-    change = exchanged(dice.pick(found), _extent(dice))
+    change = exchanged(dice.pick(known_extents), _extent(dice))
     return edited(graph, change, change if dice.often(70) else tuple)
 
 
@@ -143,9 +143,9 @@ def _extent(dice: Dice) -> int:
 
 def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Replace one extent by a multiple, and with it a number of every list whose product it is."""
-    if not (found := extents(graph)):
+    if not (known_extents := extents(graph)):
         return graph
-    old, by = dice.pick(found), dice.number(2, 4)
+    old, by = dice.pick(known_extents), dice.number(2, 4)
     change = exchanged(old, old * by)
 
     def other(items: tuple[int, ...]) -> tuple[int, ...]:

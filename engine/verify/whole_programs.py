@@ -22,7 +22,7 @@ from ...ir.loop import For, If, Let, Load, Store
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel, Module, Param, Stmt
 from ...ir.tile import SharedTile, Stage, Tile
-from ..rewrite.statements.driver import names_given, wellformed
+from ..rewrite.statements.driver import wellformed
 from .outcome import Arrays
 
 
@@ -138,12 +138,12 @@ def _value(e: Expr, env: Arrays, unknown: Array = None) -> Array:
 
 def _extents(indices: Sequence[Expr], env: Arrays, mask: Array) -> list[int]:
     """Return the extent that each index needs where the mask holds."""
-    found = []
+    needed = []
     for e in indices:
         value = _value(e, env)
         _check_size(value, mask)
-        found.append(UNKNOWN if value is None else int(np.max(np.where(mask, value, 0), initial=0)) + 1)
-    return found
+        needed.append(UNKNOWN if value is None else int(np.max(np.where(mask, value, 0), initial=0)) + 1)
+    return needed
 
 
 def _check_size(*arrays: Array) -> None:
@@ -167,9 +167,16 @@ def _check_names(block: Iterable[Stmt], known: frozenset[str]) -> None:
     for statement in block:
         if unknown := own_names(statement) - known:
             raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
-        inner = known.union(names_given(statement))
+        inner = known.union(bound_names(statement))
         _check_names(getattr(statement, "body", ()), inner)
         known = inner if isinstance(statement, Load | Let) else known
+
+
+def bound_names(statement: Any) -> tuple[str, ...]:
+    """Return the names that a statement gives to its block, or to what follows it."""
+    if isinstance(statement, Tile):
+        return tuple(axis.name for axis in statement.axes)
+    return tuple(getattr(statement, field) for field in ("var", "dst") if hasattr(statement, field))
 
 
 def _read(body: Block, without: Container[str] = ()) -> frozenset[str]:
@@ -187,7 +194,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     """Close a kernel: free indices become threads (or free loops); free values are loaded."""
     body = kernel.body
     read, indices, found = _read(body), _read(body, VALUES), summary(body)
-    unbound = read.difference(found.folded, *map(names_given, nodes(body, Stmt)))
+    unbound = read.difference(found.folded, *map(bound_names, nodes(body, Stmt)))
     free = [name for name in dict.fromkeys(var.name for var in nodes(body, Var)) if name in unbound]
     axes = tuple(Axis(name, _threads(body, name), "THREAD") for name in free if name in indices)
     index = tuple(Var(axis.name) for axis in axes) or (0,)
@@ -241,7 +248,7 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
             if isinstance(x, For) and x.role in in_turns:
                 names += [start.acc for at in sorted(starts) if at[: len(inside)] == inside for start in starts[at]]
             elif hasattr(x, "body"):
-                made[n] = replace(x, body=shown(x.body, inside, (*index, *map(Var, names_given(x)))))
+                made[n] = replace(x, body=shown(x.body, inside, (*index, *map(Var, bound_names(x)))))
         if path or not isinstance(block[0], Tile):  # what is computed outside of the threads is nobody's
             unread = (name for name in dict.fromkeys(names) if name not in read)
             made += (Store(f"{name}_out", index or (0,), Var(name)) for name in unread)

@@ -24,7 +24,7 @@ from ..language import core as s
 from ..language.format import formatted
 from ..language.rule import BUILT_IN
 from ..language.rule_files import FURTHER
-from ..language.sorts import WARNING
+from ..language.sorts import Advice
 from ..language.spelling import block
 from . import document as queries
 from .document import Answer, At, Counts, Document, Request, ask, chunk_at
@@ -262,7 +262,7 @@ async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
     """Check the whole document again and run its examples."""
     SERVER.file(given).document.forget()
     file = SERVER.check(given.text_document.uri)
-    right = all(problem.severity == WARNING for problem in file.problems)
+    right = all(isinstance(problem, Advice) for problem in file.problems)
     if right and any(rule.examples for rule in file.document.file.rules):
         await SERVER.run(file, ("examples", None, None), aloud=False)
 

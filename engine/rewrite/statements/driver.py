@@ -65,7 +65,7 @@ def wellformed(kernel: Kernel) -> str | None:
             if not registers.isdisjoint(free_names((loop.start, loop.stop, loop.step))):
                 return f"the bounds of loop `{loop.var}` vary with a register axis, so it is no one loop of a thread"
     used = {var.name for var in nodes(kernel.body, Var)}
-    unknown = used.difference(*map(names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
+    unknown = used.difference(*map(_names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
     return f"`{min(unknown)}` is used but nothing defines it" if unknown else None
 
 
@@ -74,8 +74,8 @@ def _repeated(names: Iterable[str]) -> str | None:
     return min((name for name, count in Counter(names).items() if count > 1), default=None)
 
 
-def names_given(part: Node) -> tuple[str, ...]:
-    """Return the names of values that a node of any IR defines for others to read, in its block or after it."""
+def _names_given(part: Node) -> tuple[str, ...]:
+    """Return the names of values that a node of any IR defines for others to read."""
     match part:
         case Launch():
             return (THREAD, SHARED, *BLOCK_INDEX)
@@ -544,7 +544,7 @@ def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, 
     Of rules on values nothing is said: what is set there is how much they may cost.
     """
     fired = {event.rule for event in trace.firings}
-    found = []
+    settings_unheard = []
     for name, values in settings.items():
         if values and name not in fired and rules.rule(name).level in LEVELS:
             reasons = [skip.reason for skip in trace.skips if skip.rule == name and isinstance(skip.reason, Refusal)]
@@ -553,8 +553,8 @@ def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, 
             why = f"rule `{name}` fires nowhere in this program: {said}"
             text = f"{', '.join(f'{name}.{parameter}={show(value)}' for parameter, value in values.items())}: {why}"
             line = f"--prefer {name}: {why}" if next(iter(values)) == PREFER else f"--set {text}"
-            found.append(Unheard(name, text, line, bool(reason and reason.outside)))
-    return tuple(found)
+            settings_unheard.append(Unheard(name, text, line, bool(reason and reason.outside)))
+    return tuple(settings_unheard)
 
 
 def tell_unheard(found: Sequence[Unheard], tell: Tell | None = None) -> None:

@@ -140,13 +140,13 @@ def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
 @memoised
 def places(kernel: Kernel) -> dict[type[Node] | None, list[tuple[Path, Block, int]]]:
     """Return (path, block, position) of all statements (at None), and of each class: block by block, pre-order."""
-    found: dict[type[Node] | None, list[tuple[Path, Block, int]]] = {None: []}
+    by_class: dict[type[Node] | None, list[tuple[Path, Block, int]]] = {None: []}
     for path, block in holes(kernel.body):
         for position, statement in enumerate(block):
             place = path, block, position
-            found[None].append(place)
-            found.setdefault(statement.__class__, []).append(place)
-    return found
+            by_class[None].append(place)
+            by_class.setdefault(statement.__class__, []).append(place)
+    return by_class
 
 
 # Names in use, and new ones: `k_o`, `i_r`, `p1`. The same program and hint give the same name.

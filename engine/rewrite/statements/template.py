@@ -230,13 +230,13 @@ def families(pattern: s.Nodes) -> Families:
 
     A variable that occurs outside of the block, too, is not among them: its value is the one outside.
     """
-    found: dict[str, frozenset[str]] = {}
+    variables: dict[str, frozenset[str]] = {}
     everywhere = _mentioned(pattern)
     for block in (pattern, *(node.body for node in walk(pattern) if isinstance(getattr(node, "body", None), tuple))):
         own = frozenset(name for name, count in _mentioned(block).items() if count == everywhere[name])
         runs = (item.run.base for item in block if isinstance(item, s.RunStatement))
-        found |= {base.text: own for base in runs if isinstance(base, s.NameOf)}
-    return found
+        variables |= {base.text: own for base in runs if isinstance(base, s.NameOf)}
+    return variables
 
 
 def _mentioned(block: s.Nodes) -> Counter[str]:

@@ -103,12 +103,12 @@ class Integers:
     @functools.cached_property
     def premises(self) -> list[Truth]:
         """Constraints of the domains of parameters and of the guards, as far as integers express them."""
-        found = []
+        constraints = []
         domains = (s.Operation(d.span, "in", s.NameOf(d.span, name), d) for name, d in self.domains.items())
         for condition in (*domains, *required(self.rule)):
             with contextlib.suppress(Unknown):
-                found.append(self.truth(condition, {}))
-        return found
+                constraints.append(self.truth(condition, {}))
+        return constraints
 
     def unknown(self, name: str) -> Integer:
         """Return the unknown of a name; with known numbers, its number."""
@@ -202,11 +202,11 @@ class Integers:
 
     def few(self) -> dict[str, list[int]]:
         """Return the values of parameters, and of the bytes of elements, where they are few and known."""
-        found = {}
+        few = {}
         for name in tuple(self.unknowns):
             with contextlib.suppress(Unknown, KeyError):
-                found[name] = list(SIZES) if name.startswith("item(") else self.elements(self.domains[name], {})
-        return {name: values for name, values in found.items() if values and all(type(n) is int for n in values)}
+                few[name] = list(SIZES) if name.startswith("item(") else self.elements(self.domains[name], {})
+        return {name: values for name, values in few.items() if values and all(type(n) is int for n in values)}
 
 
 def required(rule: Rule) -> Iterator[s.Syntax]:

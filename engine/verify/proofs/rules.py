@@ -269,16 +269,16 @@ class Claim(Integers):
 
     def inside(self, place: RunOccurrence, scope: Scope) -> list[Truth]:
         """Return the constraints that loops are within their bounds, and that conditions hold."""
-        found = []
+        constraints = []
         for loop in place.loops:
             value, (start, step, stop) = scope[loop.name], self.bounds(loop, scope)
-            found += [value >= start, value < stop]
+            constraints += [value >= start, value < stop]
             if loop.step:
-                found.append(remainder(value - start, step) == 0)
+                constraints.append(remainder(value - start, step) == 0)
         for condition in place.conditions:
             if isinstance(condition, s.NameOf) or names_in(condition) & {loop.name for loop in place.loops}:
-                found.append(self.truth(condition, scope))
-        return found
+                constraints.append(self.truth(condition, scope))
+        return constraints
 
     def old_inside(self, values: Iterable[Integer]) -> list[Truth]:
         """Return the constraints that old indices have these values in an old iteration."""
