@@ -41,7 +41,7 @@ from ..language.rule import (
 )
 from ..language.rule_files import FURTHER, further_of, parse_rules
 from ..language.rule_scope import CheckedRule
-from ..language.sorts import ERROR, TARGET_FIELDS
+from ..language.sorts import TARGET_FIELDS, Advice
 from ..language.typed_slots import every, plain
 from ..rewrite.statements.driver import Engine
 from . import reference
@@ -506,7 +506,7 @@ class Request:
         """Run it. Raises the first error of the rule file."""
         document = Document(self.path, self.texts.get)
         for wrong in document.problems(self.texts[self.path]):
-            if wrong.severity == ERROR:
+            if not isinstance(wrong, Advice):
                 raise wrong
         if self.kind == "firings":
             return self._firings(document, tell)
