@@ -195,7 +195,7 @@ def _memory_of(fields: tuple[Field, ...]) -> tuple[tuple[str, str | None], ...]:
 _PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype", "Int", "Num"))
 WEIGHT = 255  # what `contents` counts up to: the bits below those of classes
 _marks = itertools.count(WEIGHT.bit_length())
-CLASSES: set[type] = set()  # of nodes: asking whether a class is in it is faster than isinstance
+CLASSES: set[Any] = set()  # of nodes: asking whether a class is in it is faster than isinstance
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
