@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard, cast
 
-from .node import CLASSES, Expr, Fn, Int, Name, Node, Role, memoised
+from .node import CLASSES, WEIGHT, Expr, Fn, Int, Name, Node, Role, contents, each_once, marks_of, memoised
 
 Over = Any  # an expression that names axes: in Combine.over
 Terms = Any  # ((atom, int coefficient), ...)
@@ -297,6 +297,7 @@ def either(a: Expr, b: Expr) -> Expr:
     return a if a is b else Binary("or", a, b)
 
 
+@each_once
 def invert(a: Expr) -> Expr:
     """Return the canonical expression `not a`."""
     if isinstance(a, bool):
@@ -373,11 +374,20 @@ def only_sizes(e: Expr) -> bool:
     kind = e.__class__
     if kind is int or kind is Size:
         return True
-    if kind is Sum:
+    return (kind is Sum or kind is Binary) and not (e._contents or contents(e)) & _NO_SIZE and _calculates(e)
+
+
+_NO_SIZE = ~(marks_of(Size, Sum, Binary) | WEIGHT)
+
+
+@each_once
+def _calculates(e: Any) -> bool:
+    if e.__class__ is Sum:
         return all(only_sizes(atom) for atom, _ in e.terms)
-    return kind is Binary and e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
+    return e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
 
 
+@each_once
 def multiple_of(e: Expr) -> int:
     """Return a number of which an expression is known to be a multiple; 0 for zero."""
     kind = e.__class__

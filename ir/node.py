@@ -195,8 +195,9 @@ def _memory_of(fields: tuple[Field, ...]) -> tuple[tuple[str, str | None], ...]:
 
 # Fields of these sorts hold no nodes.
 _PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype", "Int", "Num"))
-_marks = itertools.count()
-CLASSES: set[type] = set()  # of nodes: asking whether a class is in it is faster than isinstance
+WEIGHT = 255  # what `contents` counts up to: the bits below those of classes
+_marks = itertools.count(WEIGHT.bit_length())
+CLASSES: set[Any] = set()  # of nodes: asking whether a class is in it is faster than isinstance
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -311,31 +312,43 @@ def walk(value: Any) -> Iterator[Any]:
 
 
 def contents(node: Any) -> int:
-    """Return the marks of the classes of all nodes in a node, itself included. Walks use them to skip nodes."""
+    """Return the marks of the classes of all nodes in a node, itself included. Walks use them to skip nodes.
+
+    The bits of WEIGHT count the nodes, a shared one for each reader, up to WEIGHT.
+    """
     found: int = node._contents
     if not found:
         cls = type(node)
-        found = cls.mark
+        found, weight = cls.mark, 1
         child: Any
         for child in cls.read_inner(node):
             kind = child.__class__
             if kind is tuple:
-                found |= _contents_of_all(child)
+                below = _contents_of_all(child)
             elif kind in CLASSES:
-                found |= child._contents or contents(child)
+                below = child._contents or contents(child)
+            else:
+                continue
+            found |= below
+            weight += below & WEIGHT
+        found = found | WEIGHT if weight > WEIGHT else found & ~WEIGHT | weight
         _put_contents(node, found)
     return found
 
 
 def _contents_of_all(items: tuple[Any, ...]) -> int:
-    found = 0
+    found = weight = 0
     for item in items:
         kind = item.__class__
         if kind is tuple:
-            found |= _contents_of_all(item)
+            below = _contents_of_all(item)
         elif kind in CLASSES:
-            found |= item._contents or contents(item)
-    return found
+            below = item._contents or contents(item)
+        else:
+            continue
+        found |= below
+        weight += below & WEIGHT
+    return found | WEIGHT if weight > WEIGHT else found & ~WEIGHT | weight
 
 
 def marks_of(*kinds: type[Node]) -> int:
@@ -376,6 +389,55 @@ def _find(items: tuple[Any, ...], wanted: int, found: list[Any]) -> None:
             if cls.mark & wanted:
                 found.append(item)
             _find(cls.read_inner(item), wanted, found)
+
+
+def distinct(value: Any, *kinds: type[N]) -> Iterator[N]:
+    """Yield the nodes of the given classes below a node or a tuple, each once, in text order."""
+    if value.__class__ in CLASSES and (value._contents or contents(value)) & WEIGHT < WEIGHT:
+        return iter(dict.fromkeys(nodes(value, *kinds)))
+    seen: dict[Any, None] = {}
+    pending, wanted = [value], marks_of(*kinds)
+    while pending:
+        item = pending.pop()
+        cls = item.__class__
+        if cls is tuple:
+            pending += reversed(item)
+        elif cls in CLASSES and item not in seen and (item._contents or contents(item)) & wanted:
+            seen[item] = None
+            pending += reversed(cls.read_inner(item))
+    return iter([item for item in seen if item.__class__.mark & wanted])
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def each_once(function: F) -> F:
+    """Let a recursive function of a node and further arguments compute each node once, however many others share it.
+
+    All results are kept for as long as the outermost call of such a function runs, which changes none of the arguments.
+    Small nodes are computed again, which is faster.
+    """
+
+    @functools.wraps(function)
+    def asked(node: Any, *more: Any) -> Any:
+        if node.__class__ not in CLASSES or (node._contents or contents(node)) & WEIGHT < WEIGHT:
+            return function(node, *more)
+        known = getattr(_running, "known", None)
+        if known is None:
+            _running.known = {}
+            try:
+                return asked(node, *more)
+            finally:
+                _running.known = None
+        key = function, node, *[each if callable(each) else id(each) for each in more]
+        if key not in known:
+            known[key] = function(node, *more), more  # which live as long as their identities are keys
+        return known[key][0]
+
+    return asked  # type: ignore[return-value]
+
+
+_running = threading.local()  # known: the results of the outermost call, or None
 
 
 def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:

@@ -25,7 +25,7 @@ from .expr import (
     rebuild,
     total,
 )
-from .node import Expr, Node, contents, marks_of, replace
+from .node import CLASSES, WEIGHT, Expr, contents, each_once, marks_of, replace
 from .sizes import bound_to, compared_with_zero, decide_sizes, has_sizes, sizes_in
 from .substitute import with_sizes
 
@@ -52,7 +52,8 @@ def interval(e: Expr, ranges: Ranges) -> Interval:
             low, high = low + (a * n if n > 0 else b * n), high + (b * n if n > 0 else a * n)
         return low, high
     if kind is Binary:
-        return _binary_interval(e, ranges)
+        small = (e._contents or contents(e)) & WEIGHT < WEIGHT  # asked here: this is a frequent query
+        return (_binary_interval if small else _shared_interval)(e, ranges)
     return UNKNOWN
 
 
@@ -68,6 +69,9 @@ def _binary_interval(e: Any, ranges: Ranges) -> Interval:
     if e.op == "^" and min(a, c) >= 0:
         return 0, (1 << max(b, d).bit_length()) - 1
     return UNKNOWN
+
+
+_shared_interval = each_once(_binary_interval)
 
 
 def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
@@ -90,6 +94,7 @@ def below_divisor(atom: Any) -> Expr | None:
     return add(atom.b, -1) if divides and interval(atom.b, {})[0] > 0 else None
 
 
+@each_once
 def decide(condition: Expr, ranges: Ranges) -> bool | None:
     """Return True or False if the ranges decide the condition, else None."""
     if condition.__class__ is bool:
@@ -114,9 +119,12 @@ def decide(condition: Expr, ranges: Ranges) -> bool | None:
 def simplify(e: Expr, ranges: Ranges) -> Expr:
     """Return e without every `//` and `%` that the ranges decide, including multiples of the divisor inside sums."""
     kind = e.__class__
-    if kind is Var or kind is Axis or not isinstance(e, Node) or not (e._contents or contents(e)) & _DIVIDES:
+    if kind is Var or kind is Axis or kind not in CLASSES:
         return e
-    return _simplify_node(e, kind, ranges)
+    found = e._contents or contents(e)
+    if not found & _DIVIDES:
+        return e
+    return (_simplify_node if found & WEIGHT < WEIGHT else _simplify_shared)(e, kind, ranges)
 
 
 _DIVIDES = marks_of(Binary)
@@ -135,6 +143,9 @@ def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
     if kind is Call:
         return Call(e.fn, tuple(simplify(a, ranges) for a in e.args))
     return e
+
+
+_simplify_shared = each_once(_simplify_node)
 
 
 def _simplify_division(e: Any, ranges: Ranges) -> Expr:
@@ -156,9 +167,10 @@ def _simplify_division(e: Any, ranges: Ranges) -> Expr:
     return e
 
 
+@each_once
 def by_steps(e: Expr, ranges: Ranges) -> Expr:
     """Return e with (m*x + y) // (m*n) as x // n and (m*x + y) % (m*n) as m*(x % n) + y, where 0 <= y < m."""
-    if not isinstance(e, Node) or not (e._contents or contents(e)) & _DIVIDES:
+    if e.__class__ not in CLASSES or not (e._contents or contents(e)) & _DIVIDES:
         return e
     e = rebuild(e, lambda part: by_steps(part, ranges))
     if e.__class__ is not Binary or e.op not in ("//", "%") or not is_int(e.b) or e.b <= 0:

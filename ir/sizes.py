@@ -34,7 +34,7 @@ from .expr import (
     rebuild,
     subtract,
 )  # fmt: skip
-from .node import Expr, Node, contents, marks_of, nodes
+from .node import CLASSES, Expr, contents, distinct, each_once, marks_of
 
 Binding = Mapping[str, int]  # {name of a size: its number}
 MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # a comparison of b and a
@@ -82,7 +82,7 @@ def has_sizes(value: Any) -> bool:
     """Return whether a size occurs in a node, or in a list of nodes."""
     if value.__class__ is tuple:
         return any(map(has_sizes, value))
-    return isinstance(value, Node) and bool(contents(value) & _SIZES)
+    return value.__class__ in CLASSES and bool(contents(value) & _SIZES)
 
 
 def sizes_in(value: Any) -> dict[str, Size]:
@@ -126,12 +126,12 @@ def telling(sizes: Mapping[str, Size]) -> list[dict[str, int]]:
 
 def at_hint(e: Expr) -> Any:
     """Return the value of an expression of sizes at their hints, for costs. Anything else is returned as it is."""
-    return _replaced(e, lambda size: size.hint) if isinstance(e, Node) and only_sizes(e) else e
+    return _replaced(e, lambda size: size.hint) if e.__class__ in CLASSES and only_sizes(e) else e
 
 
 def hinted(e: Expr) -> Any:
     """Return `at_hint` for a fact that measures profit. Raises Undecided if the caller proves something."""
-    if e.__class__ is int or not isinstance(e, Node):
+    if e.__class__ is int or e.__class__ not in CLASSES:
         return e
     if _asked.get() != _HINTED or divides_sizes(e):
         raise Undecided(e)
@@ -153,13 +153,14 @@ def bound_to(e: Expr, values: Mapping[str, int]) -> Any:
     return _replaced(e, lambda size: values[size.name])
 
 
+@each_once
 def _replaced(e: Expr, number: Callable[[Size], int]) -> Any:
     if e.__class__ is Size:
         return number(e)
     if e.__class__ is Call and e.fn in _EXTREMES:
         args = [_replaced(x, number) for x in e.args]
         return _EXTREMES[e.fn](args) if all(x.__class__ is int for x in args) else Call(e.fn, tuple(args))
-    return rebuild(e, lambda part: _replaced(part, number)) if isinstance(e, Node) else e
+    return rebuild(e, lambda part: _replaced(part, number)) if e.__class__ in CLASSES else e
 
 
 _EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum": max}
@@ -176,16 +177,17 @@ def value_of(e: Expr, values: Mapping[str, int]) -> int:
     return found
 
 
+@each_once
 def known_at_launch(e: Any) -> bool:
     """Return whether a node is a number at every launch: `only_sizes`, or functions of those (`reciprocal(s)`)."""
     if e.__class__ is Call:
         return all(x.__class__ is float or known_at_launch(x) for x in e.args)
-    return isinstance(e, Node) and only_sizes(e)
+    return e.__class__ in CLASSES and only_sizes(e)
 
 
 def divides_sizes(e: Expr) -> bool:
     """Return whether a remainder of sizes occurs. A hint gives no information about the divisors of a size."""
-    return any(part.op == "%" for part in nodes((e,), Binary))
+    return any(part.op == "%" for part in distinct(e, Binary))
 
 
 def decided(op: str, a: Expr, b: Expr) -> bool:
@@ -212,6 +214,7 @@ def decided(op: str, a: Expr, b: Expr) -> bool:
 # ---- ranges
 
 
+@each_once
 def size_ends(e: Expr) -> tuple[int, int]:
     """Return the least and the greatest value of an expression of sizes."""
     kind = e.__class__
@@ -332,7 +335,9 @@ def settled(op: str, a: Expr, b: Expr) -> bool:
 def _comparing(op: str) -> Callable[[Any, Any], Any]:
     def compared(a: Any, b: Any) -> Any:
         return (
-            settled(op, a, b) if b.__class__ is int or b.__class__ is float or isinstance(b, Node) else NotImplemented
+            settled(op, a, b)
+            if b.__class__ is int or b.__class__ is float or b.__class__ in CLASSES
+            else NotImplemented
         )
 
     return compared

@@ -84,10 +84,7 @@ class _Unlike(Exception):
 
 
 class _Stacking:
-    """Stacking of terms along one axis. known: the results of operands.
-
-    Terms may be deeper than the stack of Python.
-    """
+    """Stacking of terms along one axis. known: results of operands. Terms may be deeper than the stack of Python."""
 
     def __init__(self, axis: Axis, other: Other, known: dict[Terms, Term | None] | None):
         self.axis, self.other = axis, other

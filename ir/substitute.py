@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from .expr import Axis, Binary, Size, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
 from .loop import For
-from .node import Expr, Node, names_in, replace
+from .node import CLASSES, Expr, Node, each_once, names_in, replace
 from .sizes import has_sizes, hints
 
 Images = dict[str, Expr]
@@ -46,8 +46,13 @@ def substitute_expr(value: Expr, mapping: Images) -> Expr:
     """Return an expression with free names replaced."""
     if value.__class__ is Var:
         return mapping.get(value.name, value)
-    if not isinstance(value, Node) or not (free_names(value) & mapping.keys()):
+    if value.__class__ not in CLASSES or not (free_names(value) & mapping.keys()):
         return value
+    return _substituted(value, mapping)
+
+
+@each_once
+def _substituted(value: Node, mapping: Mapping) -> Expr:
     return rebuild(value, lambda part: substitute_expr(part, mapping))
 
 
@@ -115,10 +120,11 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
     first = next(iter(terms))
     names = names_in(first)
 
+    @each_once
     def change(e: Any) -> Any:
         if e.__class__ is tuple:
             return tuple([change(item) for item in e])
-        if not isinstance(e, Node) or names.isdisjoint(names_in(e)):
+        if e.__class__ not in CLASSES or names.isdisjoint(names_in(e)):
             return e
         if e.__class__ is Var or e.__class__ is Sum:
             have, rest = linear(e)
@@ -126,7 +132,7 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
             if factor and not left and all(have.get(atom) == n * factor for atom, n in terms.items()):
                 others = {atom: n for atom, n in have.items() if atom not in terms}
                 other = from_linear(others, rest - factor * constant)
-                return add(rebuild(other, change) if isinstance(other, Node) else other, multiply(image, factor))
+                return add(rebuild(other, change) if other.__class__ in CLASSES else other, multiply(image, factor))
             return rebuild(e, change)
         if e.__class__ in _EXPRESSIONS:
             return rebuild(e, change)
@@ -148,7 +154,7 @@ def with_sizes(value: V, sizes: Mapping[str, Expr]) -> V:
         if part.__class__ is tuple:
             out = tuple([bound(item) for item in part])
             return part if all(a is b for a, b in zip(out, part, strict=True)) else out
-        if not isinstance(part, Node) or not has_sizes(part):
+        if part.__class__ not in CLASSES or not has_sizes(part):
             return part
         if part not in made:
             made[part] = at_sizes(part)

@@ -35,7 +35,7 @@ from ...ir.expr import (
 from ...ir.facts.layout import is_vector, strides, tidy
 from ...ir.functions import CAST, FUNCTIONS, SELECT
 from ...ir.kernel import Address, Advance, Assign, Base, Branch, Define, Element, Registers, Replicate
-from ...ir.node import Expr, Node, contents, marks_of, memoised, nodes
+from ...ir.node import CLASSES, Expr, contents, distinct, each_once, marks_of, memoised
 from ...ir.program import Block
 from ...ir.ranges import Interval, Ranges, decide, interval
 from ...ir.substitute import substitute
@@ -58,9 +58,10 @@ def widen(e: Expr, ranges: Ranges) -> Expr:
     if e.__class__ is Sum:
         parts = [(_widened(atom, factor, ranges), factor) for atom, factor in e.terms]
         return from_linear(dict(parts), e.constant)
-    return _widened(e, 1, ranges) if isinstance(e, Node) else e
+    return _widened(e, 1, ranges) if e.__class__ in CLASSES else e
 
 
+@each_once
 def _widened(atom: Any, factor: int, ranges: Ranges) -> Expr:
     """Return an atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
     if not fits(atom, ranges):
@@ -70,6 +71,7 @@ def _widened(atom: Any, factor: int, ranges: Ranges) -> Expr:
     return atom if small else Call("i64", (atom,))
 
 
+@each_once
 def exact(e: Expr, ranges: Ranges) -> Expr:
     """Return a value or a condition, with the arithmetic that 32 bits may not hold in 64."""
     kind = e.__class__
@@ -78,9 +80,10 @@ def exact(e: Expr, ranges: Ranges) -> Expr:
     return e if (kind is not Sum and kind is not Binary) or fits(e, ranges) else wide(e, ranges)
 
 
+@each_once
 def wide(e: Any, ranges: Ranges) -> Expr:
     """Compute e in 64 bits: from parts of 64 bits if an int may not hold a value that it is computed from."""
-    if not isinstance(e, Node) or (e.__class__ is Call and e.fn == "i64"):
+    if e.__class__ not in CLASSES or (e.__class__ is Call and e.fn == "i64"):
         return e
     if e.__class__ is Sum:  # from left to right: a sum is wide if one of its terms is
         (first, factor), *others = e.terms
@@ -89,14 +92,15 @@ def wide(e: Any, ranges: Ranges) -> Expr:
     if e.__class__ is Binary and not (fits(e.a, ranges) and fits(e.b, ranges)):
         return rebuild(e, lambda part: wide(part, ranges))
     if e.__class__ is Binary and not fits(e, ranges):
-        return rebuild(e, lambda part: Call("i64", (part,)) if isinstance(part, Node) else part)
+        return rebuild(e, lambda part: Call("i64", (part,)) if part.__class__ in CLASSES else part)
     return Call("i64", (e,))
 
 
+@each_once
 def fits(e: Any, ranges: Ranges) -> bool:
     """Return whether an int holds e and everything it is computed from."""
     lowest, highest = interval(e, ranges)
-    if max(abs(lowest), abs(highest)) >= INT_LIMIT:
+    if lowest <= -INT_LIMIT or highest >= INT_LIMIT:
         return False
     if e.__class__ is Sum:
         return (
@@ -109,7 +113,7 @@ def fits(e: Any, ranges: Ranges) -> bool:
 
 def tidied(low: Lowering, e: Expr) -> Expr:
     """Simplify e by the ranges of the names in scope."""
-    if not isinstance(e, Node) or not (e._contents or contents(e)) & Binary.mark:
+    if e.__class__ not in CLASSES or not (e._contents or contents(e)) & Binary.mark:
         return e  # a sum of names: nothing to divide
     known = low.tidied.get(e)
     if known is None:
@@ -119,10 +123,15 @@ def tidied(low: Lowering, e: Expr) -> Expr:
 
 def rounded_down(low: Lowering, e: Expr) -> Expr:
     """Replace quotients of a dividend that may be negative by calls, because C rounds to zero. Shifts stay."""
-    if not isinstance(e, Node) or all(least(low, division.a) >= 0 for division in divisions(e)):
+    if e.__class__ not in CLASSES or all(least(low, division.a) >= 0 for division in divisions(e)):
         return e
-    e = rebuild(e, lambda part: rounded_down(low, part))
-    if e not in divisions(e) or least(low, e.a) >= 0:
+    return _rounded_down(e, low)
+
+
+@each_once
+def _rounded_down(e: Expr, low: Lowering) -> Expr:
+    e = rebuild(e, lambda part: _rounded_down(part, low))
+    if e.__class__ is not Binary or not _divides(e) or least(low, e.a) >= 0:
         return e
     return Call("floor_divide" if e.op == "//" else "remainder", (exact(e.a, low.ranges), exact(e.b, low.ranges)))
 
@@ -170,8 +179,11 @@ def counter_dtype(low: Lowering, start: Expr, stop: Expr, step: Expr) -> str:
 @memoised
 def divisions(e: Any) -> tuple[Any, ...]:
     """Return the quotients and remainders in an expression that are not shifts and masks."""
-    found = (part for part in nodes(e, Binary) if part.op in ("//", "%"))
-    return tuple(part for part in found if not (is_int(part.b) and part.b > 0 and part.b & (part.b - 1) == 0))
+    return tuple(filter(_divides, distinct(e, Binary)))
+
+
+def _divides(e: Any) -> bool:
+    return e.op in ("//", "%") and not (is_int(e.b) and e.b > 0 and e.b & (e.b - 1) == 0)
 
 
 # ---- registers: the replicated axes and dtypes of values, and the expressions that read them
@@ -253,7 +265,11 @@ _CHANGES = marks_of(Binary, Call)
 
 def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
     """Return an expression of the program in registers, index arithmetic in int outside of calls."""
-    fixed = fixed or {}
+    return _read(e, low, {} if fixed is None else fixed)
+
+
+@each_once
+def _read(e: Expr, low: Lowering, fixed: Mapping[str, int]) -> Expr:
     kind = e.__class__
     if kind is Var:
         value = low.env.get(e.name)
@@ -261,16 +277,16 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
             return fixed.get(e.name, e)
         if isinstance(value, Words | AsynchronousOperand):
             raise InternalError(f"`{e.name}` is an operand of tensor cores: only an Mma reads it")
-        return register_of(low, value, fixed) if isinstance(value, Held) else read(low, value.val, fixed)
+        return register_of(low, value, fixed) if isinstance(value, Held) else _read(value.val, low, fixed)
     if kind is Call:
         dtype = operand_dtypes(e, partial(type_of, low), "i64")[-1]
-        return computed(low, e.fn, tuple(in_registers(low, arg, fixed) for arg in e.args), dtype)
-    if not isinstance(e, Node):
+        return computed(low, e.fn, tuple(exact(_read(arg, low, fixed), low.ranges) for arg in e.args), dtype)
+    if e.__class__ not in CLASSES:
         return e
     names = free_names(e)
     if names.isdisjoint(low.env) and names.isdisjoint(fixed) and not contents(e) & _CHANGES:
         return e  # a sum of names, as most indices are
-    return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
+    return tidied(low, rebuild(e, lambda part: _read(part, low, fixed)))
 
 
 # The greatest size of a result by the sizes of its operands; of any other function it is unknown.
@@ -298,10 +314,15 @@ def computed(low: Lowering, fn: str, args: tuple[Expr, ...], dtype: str) -> Expr
 
 def size(low: Lowering, e: Any) -> int:
     """Return a bound of the absolute value of an integer that an int may hold in registers."""
+    return _size(e, low)
+
+
+@each_once
+def _size(e: Any, low: Lowering) -> int:
     if is_literal(e):
         return abs(int(e))
     if e.__class__ is Call and e.fn in BOUNDS:
-        return BOUNDS[e.fn]([size(low, arg) for arg in e.args])
+        return BOUNDS[e.fn]([_size(arg, low) for arg in e.args])
     dtype = dtype_of(e, low.register_type, "i32")
     return 1 << 8 * DTYPES[dtype].item_bytes if dtype in ("b8", *NARROW) else max(map(abs, interval(e, low.ranges)))
 
@@ -482,7 +503,7 @@ def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
     terms, _ = linear(place)
     for size in sorted({n for n in terms.values() if n > 1 and on_edge(limit, n)}, reverse=True):
         chunk = tidied(low, floordiv(place, size))
-        divided = isinstance(chunk, Node) and contents(chunk) & Binary.mark
+        divided = chunk.__class__ in CLASSES and contents(chunk) & Binary.mark
         if not divided and free_names(chunk) < free_names(place):
             return binary("<", chunk, floordiv(limit, size))
     return binary("<", place, limit)

@@ -542,8 +542,7 @@ def alike(site: TorchSite, xs: Tensors) -> bool:
     Operands that are the steps of a recurrence may differ.
     """
     first = xs[0].dims if xs else ()
-    # the same for all steps of a loop
-    dims = [dim and Axis(f"dimension{n}", dim.extent) for n, dim in enumerate(first)]
+    dims = [dim and Axis(f"dimension{n}", dim.extent) for n, dim in enumerate(first)]  # the same for all steps
     terms, known = _along(dims, xs), site.lowering.alike.setdefault(len(xs), {})
     return len(terms) > 1 and stacked(Axis("number", len(terms)), terms, lambda others: others[0], known) is not None
 

@@ -375,9 +375,8 @@ class Fusion:
     def _instead(self, refused: Any, stored: Any, term: Any) -> tuple[set[Any], set[Any]]:
         """Return the values that are enough to store if one was refused, and the values whose store may climb to them.
 
-        They are not larger than `stored`, which would be stored for the refused one, and all paths from the refused one
-        to the operation lead through them: the walk down from the operation, latest value first, has no other to visit
-        then.
+        They are not larger than `stored`, which would be stored for the refused one. All paths from the refused one to
+        the operation lead through them: the walk from the operation, latest value first, has no other to visit then.
         """
         flow, enough = self.flow, set[Any]()
         latest, between = [-flow.position[term]], {term}

@@ -29,7 +29,7 @@ from ..expr import (
     total,
 )
 from ..kernel import Assign, Define
-from ..node import Expr, Node, memoised, nodes
+from ..node import CLASSES, Expr, each_once, memoised, nodes
 from ..program import Block
 from ..ranges import at_ends, below_divisor
 from ..sizes import compared_with_zero, has_sizes, highest
@@ -44,7 +44,7 @@ def interval(e: Expr) -> tuple[int, int]:
     """
     if e.__class__ is Axis:
         return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
-    if not isinstance(e, Node):
+    if e.__class__ not in CLASSES:
         return int(e), int(e)
     return _interval(e)
 
@@ -160,6 +160,7 @@ def _joined(e: Expr) -> Expr:
     return e
 
 
+@each_once
 def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] = lambda term: term) -> Expr:
     """Return e with axes replaced by expressions and `value` applied to its Terms, in canonical form."""
     kind = e.__class__
@@ -174,7 +175,7 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
         return operate(e.op, substitute(e.a, axes, value), substitute(e.b, axes, value))
     if kind is Not or kind is Call:
         return rebuild(e, lambda part: substitute(part, axes, value))
-    return value(e) if isinstance(e, Node) else e
+    return value(e) if e.__class__ in CLASSES else e
 
 
 def simplify(e: Expr) -> Expr:
@@ -197,6 +198,7 @@ def counters(block: Block) -> dict[str, int]:
     return found
 
 
+@each_once
 def divisor(e: Expr, strides: Mapping[str, int]) -> int:
     """Return a number that divides every value of an expression; 0 for the number 0."""
     if is_int(e):

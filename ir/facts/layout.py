@@ -19,7 +19,7 @@ from ..dtypes import DTYPES
 from ..expr import Binary, Var, add, floordiv, free_names, from_linear, linear, modulo, multiple_of, multiply, total
 from ..interp.scalar import evaluate
 from ..loop import For, Load
-from ..node import Expr, Node, contents, memoised, nodes
+from ..node import CLASSES, Expr, Node, contents, memoised, nodes
 from ..program import Block, Kernel, Param, Stmt
 from ..ranges import Interval, by_steps, interval, simplify
 from ..substitute import substitute
@@ -205,7 +205,7 @@ def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
 
 
 def _rejoin(e: Expr) -> Expr:
-    if not isinstance(e, Node) or not (e._contents or contents(e)) & Binary.mark:
+    if e.__class__ not in CLASSES or not (e._contents or contents(e)) & Binary.mark:
         return e
     terms, constant = linear(e)
     if len(terms) < 2:

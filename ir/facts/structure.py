@@ -15,7 +15,7 @@ from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
-from ..node import CLASSES, Node, contents, marks_of, memoised, nodes
+from ..node import CLASSES, Node, contents, each_once, marks_of, memoised, nodes
 from ..program import Block, Kernel, Param, Stmt
 from ..tile import (
     AlongAxes,
@@ -508,6 +508,7 @@ def merged_dtype(stmt: Merge, type_of: Callable[[str], str]) -> str:
     return opmath(promote("f32", *(expr_dtype(val, type_of) for val in stmt.vals)))
 
 
+@each_once
 def expr_dtype(e: Any, type_of: Callable[[str], str], index: str = INDEX) -> str:
     """Return the dtype of an expression. A number takes the dtype of the operands that it meets.
 

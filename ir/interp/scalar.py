@@ -14,6 +14,7 @@ from ..diagnostic import InternalError
 from ..dtypes import FLOATS, INTEGERS
 from ..expr import Binary, Call, Not, Sum, Var
 from ..functions import FUNCTIONS, SELECT, identity, whole
+from ..node import each_once
 from ..program import Kernel, Param
 
 Memory = dict[str, np.ndarray]  # {buffer: its elements}
@@ -36,6 +37,7 @@ class ScheduleError(InternalError):
     """A program that means nothing, or not always the same: a race, an access out of bounds, a missing barrier."""
 
 
+@each_once
 def evaluate(e: Any, env: Mapping[str, Any], leaf: Callable[[Any], Any] = lambda e: e) -> Any:
     """Return the value of an expression. Names may denote arrays; `leaf` gives the value of anything else."""
     kind = e.__class__
