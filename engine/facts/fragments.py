@@ -78,7 +78,7 @@ def atoms(site: Site, body: Block) -> tuple[AtomRecord, ...]:
 
     Products are sums of products of two operands, at most widened, from shared tiles.
     """
-    return tuple(map(_record, _atoms_of(site, body)))
+    return tuple(map(_record, atoms_of(site, body)))
 
 
 @tile_fact
@@ -92,7 +92,7 @@ def asynchronous_atoms(site: Site, body: Block) -> tuple[AtomRecord, ...]:
         pairs = [{known[e.name] for e in (product.a, product.b)} for product in products]
         whole = (atom for atom in ATOMS.values() if atom.across)
         return _asynchronous_records(atom for atom in whole if all(_multiplies(site, atom, pair) for pair in pairs))
-    return _asynchronous_records(_atoms_of(site, body, asynchronous=True))
+    return _asynchronous_records(atoms_of(site, body, asynchronous=True))
 
 
 @tile_fact
@@ -161,7 +161,7 @@ def chunks(body: Block) -> int:
 @tile_fact
 def for_atoms(site: Site, body: Block) -> bool:
     """Return whether there is an atom that can do so, once the operands are in shared tiles."""
-    return bool(_atoms_of(site, body, anywhere=True))
+    return bool(atoms_of(site, body, anywhere=True))
 
 
 @module_fact
@@ -175,10 +175,10 @@ def atoms_multiply(site: Site, body: Block, params: ValueList) -> bool:
 @tile_fact
 def for_asynchronous_atoms(site: Site, body: Block) -> bool:
     """Return whether there is one of four warps, too."""
-    return bool(_atoms_of(site, body, asynchronous=True, anywhere=True))
+    return bool(atoms_of(site, body, asynchronous=True, anywhere=True))
 
 
-def _atoms_of(site: Site, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
+def atoms_of(site: Site, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
     """Return the atoms for the products of a run. anywhere: of any operands, not only of those in shared tiles.
 
     Some of the asynchronous ones need all that the run loads in rows along which it sums.
