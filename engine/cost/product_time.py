@@ -42,7 +42,8 @@ class Product(NamedTuple):
 
     item: bytes of an element. unit: what multiplies, and part_unit: if blocks share the reduction, so that nothing else
     is in the kernel. chunk: steps of a chunk, 0 before there are chunks. read, others: bytes of the buffers that the
-    reduction reads, and of all others. work: instructions for each pair of elements beside their product.
+    reduction reads, and of all others. guarded: whether a guard of a ragged end is in the loop. work: instructions for
+    each pair of elements beside their product.
     """
 
     rows: int
@@ -58,6 +59,7 @@ class Product(NamedTuple):
     others: int
     left: Operand
     right: Operand
+    guarded: bool = False
     work: float = 0.0
 
 
@@ -204,7 +206,7 @@ def _copied(p: Product, d: Decisions) -> Any:
 
 def _whole(p: Product, d: Decisions) -> Any:
     """Return whether the chunks are whole, so that no guard of a ragged end is in the loop."""
-    return p.depth % d.chunk == 0
+    return (p.depth % d.chunk == 0) & (not p.guarded)
 
 
 def _warps(p: Product, d: Decisions, numbers: Any) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from ...ir.expr import Axis, Call, Var, free_names
 from ...ir.facts.layout import DTYPE_BYTES, WORD, params, stages
 from ...ir.facts.structure import accumulators, dependencies, is_outer_product, summary
 from ...ir.loop import For, If, Load
-from ...ir.node import replace
+from ...ir.node import nodes, replace
 from ...ir.program import Block
 from ...ir.sizes import at_hint
 from ...ir.tile import Stage
@@ -83,12 +83,15 @@ def _product(site: Site, pair: tuple[Axis, Axis], nest: tuple[For, ...]) -> Prod
     operands = sum(size for name, size in bytes_of.items() if name in read)
     left, right = (_operand(site, axis, pair[1 - n], nest) for n, axis in enumerate(pair))
     chunked = nest[0].role == "serial" and len(nest) > 1
+    loops = {loop.var for loop in nest}
+    guarded = any(not loops.isdisjoint(free_names(guard.cond)) for guard in nodes(nest[:1], If))
     return Product(
         rows, columns, _steps(site, nest),
         at_hint(math.prod(axis.extent for axis in site.tile_axes)) // (rows * columns),
         max(1, sum(len(along) == 2 for along in varying.values())), item,
         _unit(site, site.tile_body), _unit(site, nest[:1]), _steps(site, nest[1:]) if chunked else 0,
-        operands, sum(bytes_of.values()) - operands, left, right, _work(inner, names, names),
+        operands, sum(bytes_of.values()) - operands, left, right,
+        guarded, _work(inner, names, names),
     )  # fmt: skip
 
 
