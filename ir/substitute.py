@@ -48,11 +48,11 @@ def substitute_expr(value: Expr, mapping: Images) -> Expr:
         return mapping.get(value.name, value)
     if value.__class__ not in CLASSES or not (free_names(value) & mapping.keys()):
         return value
-    return _substituted(value, mapping)
+    return _rebuilt(value, mapping)
 
 
 @each_once
-def _substituted(value: Node, mapping: Mapping) -> Expr:
+def _rebuilt(value: Node, mapping: Images) -> Expr:
     return rebuild(value, lambda part: substitute_expr(part, mapping))
 
 

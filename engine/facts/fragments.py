@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.atoms import ATOMS
+from ...ir.atoms import ATOMS, AtomRecord
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts.layout import (
@@ -43,14 +43,15 @@ from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
-from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
+from ..language.evaluate import Expression, StatementList, ValueList, fact, statement_fact, tile_fact
+from ..language.rule import policy
 from ..rewrite.statements.site import Site
 from .shared_memory import kept_inside, thread_number
 from .structure import axis_names, conjuncts
 
 
-class Product(NamedTuple):
-    """Product that a run sums.
+class AtomProduct(NamedTuple):
+    """Product that a run sums, as an atom sees it.
 
     a, b: dtypes of its factors, before they are widened; sums: dtype of its sum; steps: how many the innermost loop
     sums, 0 without a loop. staged: whether the factors are elements of shared tiles that Stages fill; alone: whether
@@ -67,7 +68,7 @@ class Product(NamedTuple):
 
 
 @tile_fact
-def products(site: Site, body: Block) -> tuple[Product, ...]:
+def products(site: Site, body: Block) -> tuple[AtomProduct, ...]:
     """Return the products of two operands that a run sums, in loops or in tensor cores; none if it sums anything else.
 
     Products that are alike count once. The operands are elements of buffers or shared tiles, at most widened.
@@ -77,7 +78,7 @@ def products(site: Site, body: Block) -> tuple[Product, ...]:
     if found.mmas and not reductions:
         known = value_dtypes(site.kernel)
         pairs = ((known[mma.a.name], known[mma.b.name], known[mma.acc]) for mma in found.mmas)
-        return tuple({Product(Var(a), Var(b), Var(sums), 0, True, True, False): None for a, b, sums in pairs})
+        return tuple({AtomProduct(Var(a), Var(b), Var(sums), 0, True, True, False): None for a, b, sums in pairs})
     innermost = [loop for loop in reductions if not summary(loop.body).loops]
     # a run may be one loop's own
     bodies = [(loop.body, _iterations(loop)) for loop in innermost] if found.loops else [(body, 0)]
@@ -139,11 +140,26 @@ def chunks(body: Block) -> int:
     return _iterations(loops[0]) if len(loops) == 1 else 1
 
 
-@module_fact
-def dtypes_read(body: Block, params: ValueList) -> tuple[Var, ...]:
-    """Return the dtypes of all that a run loads of these buffers, sorted."""
-    read = {load.buf for load in nodes(body, Load)}
-    return tuple(map(Var, sorted({param.dtype for param in params if param.name in read})))
+@tile_fact
+def computes(site: Site, atom: AtomRecord, products: ValueList) -> bool:
+    """Return whether an atom does every one of some products, of which there is one at least.
+
+    An asynchronous atom accumulates a single product, along rows unless it reads across them.
+    """
+    return bool(products) and all(
+        atom.sums == p.sums
+        and atom_multiplies(site, atom, p.a, p.b)
+        and p.steps % atom.k == 0
+        and (not atom.asynchronous or (p.alone and (atom.across or p.along)))
+        for p in products
+    )
+
+
+@tile_fact
+def atom_multiplies(site: Site, atom: AtomRecord, a: Var, b: Var) -> bool:
+    """Return whether an atom multiplies operands of two dtypes. f32 loses bits: it needs the policy `tf32_products`."""
+    asked = a.name != "f32" or policy(site.target).tf32_products > 0
+    return asked and a in atom.dtypes and (a == b or (atom.mixed and b in atom.dtypes))
 
 
 @tile_fact
@@ -191,7 +207,7 @@ def _along(loop: For) -> bool:
     return all(loop.var in free_names(load.idx[-1]) for load in nodes(loop, Load))
 
 
-def _products(kernel: Kernel, body: Block, steps: int, along: bool) -> list[Product]:
+def _products(kernel: Kernel, body: Block, steps: int, along: bool) -> list[AtomProduct]:
     """Return the products that a loop's body sums; an empty list if the body does anything else."""
     filled = stages(kernel)
     own = (stmt for stmt in body if isinstance(stmt, Load) and (stmt.buf in filled or stmt.buf in params(kernel)))
@@ -210,7 +226,7 @@ def _products(kernel: Kernel, body: Block, steps: int, along: bool) -> list[Prod
     if set(chain(*factors)) != loads.keys() or any(a == b for a, b in factors):
         return []
     return [
-        Product(
+        AtomProduct(
             Var(dtypes[a.name]), Var(dtypes[b.name]), Var(dtypes[total.acc]), steps,
             isinstance(loads[a], Stage) and isinstance(loads[b], Stage), len(sums) == 1, along,
         )
