@@ -43,7 +43,7 @@ from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
-from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
+from ..language.evaluate import Expression, StatementList, fact, statement_fact, tile_fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
 from .shared_memory import kept_inside, thread_number
@@ -162,20 +162,6 @@ def chunks(body: Block) -> int:
 def for_atoms(site: Site, body: Block) -> bool:
     """Return whether there is an atom that can do so, once the operands are in shared tiles."""
     return bool(atoms_of(site, body, anywhere=True))
-
-
-@module_fact
-def atoms_multiply(site: Site, body: Block, params: ValueList) -> bool:
-    """Return whether there is an atom for the dtype of all that a run loads of these buffers."""
-    read = {load.buf for load in nodes(body, Load)}
-    dtypes = {param.dtype for param in params if param.name in read}
-    return any(_multiplies(site, atom, dtypes) for atom in ATOMS.values() if not atom.asynchronous)
-
-
-@tile_fact
-def for_asynchronous_atoms(site: Site, body: Block) -> bool:
-    """Return whether there is one of four warps, too."""
-    return bool(atoms_of(site, body, asynchronous=True, anywhere=True))
 
 
 def atoms_of(site: Site, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
