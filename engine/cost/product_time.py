@@ -25,7 +25,7 @@ VECTOR = 4  # values that one instruction reads from shared memory
 FMA, WARP, GROUP = "fma", "mma", "wgmma"  # what multiplies
 
 
-class Operand(NamedTuple):
+class OperandCost(NamedTuple):
     """An operand of a product. loads, work: buffers and instructions from which an element is computed.
 
     along: whether memory goes on along the sum. width: elements of one copy; 1 for a gathered operand (convolutions).
@@ -57,8 +57,8 @@ class Product(NamedTuple):
     chunk: int
     read: int
     others: int
-    left: Operand
-    right: Operand
+    left: OperandCost
+    right: OperandCost
     guarded: bool = False
     work: float = 0.0
 
@@ -114,9 +114,9 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
     lists = (*((value,) for value in fixed), *offered[len(fixed) :])
     grids, seconds = [], []
     for unit in dict.fromkeys((product.unit, product.part_unit)):
-        ways = tuple(n for n in lists[1] if unit == (product.unit if n == 1 else product.part_unit))
+        own = tuple(n for n in lists[1] if unit == (product.unit if n == 1 else product.part_unit))
         threads = numbers.thread_sides if unit == FMA else (1,)
-        grid = _grid((lists[0], ways, *lists[2:], threads, threads), numbers.most_accumulators // product.sums)
+        grid = _grid((lists[0], own, *lists[2:], threads, threads), numbers.most_accumulators // product.sums)
         for n, extent in ((2, product.rows), (3, product.columns)):
             grid = grid[:, (grid[n] < 2 * max(extent, SMALLEST)) | (grid[n] == min(lists[n]))]
         grids.append(grid)
@@ -256,12 +256,12 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
     return _Work(issued + COPY * narrow / LANES, pipe, lines, tensor)
 
 
-def _reads(operand: Operand, values: Any) -> Any:
+def _reads(operand: OperandCost, values: Any) -> Any:
     """Return the instructions of a step that read values of a thread from shared memory."""
     return values / VECTOR if operand.along else np.where(values % VECTOR == 0, values / VECTOR, values)
 
 
-def _shared(operand: Operand) -> float:
+def _shared(operand: OperandCost) -> float:
     """Return the instructions to compute an element in shared memory (`share_operand`)."""
     return operand.work + COPY + operand.loads if operand.work else 0
 
@@ -282,9 +282,9 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Any:
     if unit == GROUP:  # two blocks of a cluster share the copies of an operand
         shared = np.maximum(np.where(rows % 2 == 0, d.columns, 0), np.where(columns % 2 == 0, d.rows, 0))
         fill = fill - shared * p.item * chunks * d.chunk / 2
-    parts: Any = np.where(several, WORD * p.batch * p.rows * p.columns * p.sums * d.ways, 0)
-    moved: Any = p.read + np.where(several, parts, p.others)
-    dram = traffic_seconds(moved, target)
+    parts = np.where(several, WORD * p.batch * p.rows * p.columns * p.sums * d.ways, 0)
+    byte = traffic_seconds(1.0, target)
+    dram = (p.read + np.where(several, parts, p.others)) * byte
     # a block by itself: what it issues and moves, a barrier for each chunk, and its trip from L2, which a ring hides
     trip = L2_SHARE * target.memory_latency_seconds * chunks
     barrier = CLUSTER_CYCLES if unit == GROUP else BARRIER_CYCLES + SHARED_CYCLES
@@ -309,5 +309,5 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Any:
         total += waves * (busiest + UNHIDDEN * (bounds.sum(axis=0) - busiest))
     ends = np.where(resident == 1, full + np.minimum(rest, 1), 1)
     total += target.launch_seconds + numbers.memory_trips * target.memory_latency_seconds * np.maximum(ends, 1)
-    second = fixed_seconds(target) + traffic_seconds(parts + p.others, target)
+    second = fixed_seconds(target) + (parts + p.others) * byte
     return np.where(block.fits, total + np.where(several, second, 0), math.inf)

@@ -516,13 +516,6 @@ def widest_pair(site: Site, i: Var, j: Var, body: Block) -> bool:
 
 
 @statement_fact
-def tiles_kept(i: Var, j: Var, body: Block) -> int:
-    """Count the sums that a thread keeps for each index along two axes: the sums that vary with both axes."""
-    sums = {stmt.acc for stmt in summary(body).sums}
-    return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
-
-
-@statement_fact
 def sums_kept(body: Block) -> int:
     """Count the sums that a thread keeps for each of its elements."""
     return len({stmt.acc for stmt in summary(body).sums})

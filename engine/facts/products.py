@@ -16,7 +16,7 @@ from ...ir.program import Block
 from ...ir.sizes import at_hint
 from ...ir.tile import Stage
 from ..cost.limits import COSTS
-from ..cost.product_time import FMA, GROUP, WARP, Operand, Product, least_seconds
+from ..cost.product_time import FMA, GROUP, WARP, OperandCost, Product, least_seconds
 from ..language.evaluate import fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
@@ -96,7 +96,7 @@ def _product(site: Site, pair: tuple[Axis, Axis], nest: tuple[For, ...]) -> Prod
     )  # fmt: skip
 
 
-def _operand(site: Site, axis: Axis, other: Axis, nest: tuple[For, ...]) -> Operand:
+def _operand(site: Site, axis: Axis, other: Axis, nest: tuple[For, ...]) -> OperandCost:
     """Return the operand of a product that varies with one axis and not with another."""
     inner, loops = nest[-1].body, {loop.var for loop in nest}
     names = {axis.name, other.name}
@@ -105,7 +105,7 @@ def _operand(site: Site, axis: Axis, other: Axis, nest: tuple[For, ...]) -> Oper
     along = not gathered and all(nest[-1].var in free_names(load.idx[-1]) for load in loads if load.idx)
     width = 1 if gathered else min((_width(site, load) for load in loads), default=1)
     count = len({load.buf for load in loads}) // len(accumulators(inner))
-    return Operand(max(1, count), _work(inner, names, {axis.name}), along, width)
+    return OperandCost(max(1, count), _work(inner, names, {axis.name}), along, width)
 
 
 def _item(site: Site, load: Load) -> int:
