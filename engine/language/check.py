@@ -472,7 +472,8 @@ class Checks(CheckedRule):
         for guard in rule.guards:
             if guard.kind == "require" and not self.rules.shows_refusal(guard):
                 what = f'no example is refused because "{guard.reason}"'
-                yield Complaint(what, guard, f'add an example that `gives no "{guard.reason}"`', severity=WARNING)
+                hint = f'add an example that `gives no "{guard.reason}"`; `dplc rules test --accept FILE` draws one'
+                yield Complaint(what, guard, hint, severity=WARNING)
 
     def refusals_known(self) -> Complaints:
         """Check that `gives no "text"` has the text of a reason of this rule, or of a pattern that does not match."""
