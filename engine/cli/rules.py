@@ -356,11 +356,10 @@ def accept_examples(paths: list[Path]) -> None:
         spans = [node.span for node in walk(example.gives)]
         last = max(span.end_line - (span.end_column == 0) for span in spans)
         lines[spans[0].line - 1 : last] = indent(text, INDENT).splitlines()
-    texts_of = [(Path(name), formatted(Source(name, "\n".join(lines) + "\n"))) for name, lines in changed.items()]
-    for path, text in texts_of:
+    laid_out = [(Path(name), formatted(Source(name, "\n".join(lines) + "\n"))) for name, lines in changed.items()]
+    for path, text in laid_out:
         write_file(path, text, ANY_FILE)
-    rules, sources = loaded(paths)
-    drawn = [*drawn_refusals(rules, check(rules, sources))]
+    drawn = [*drawn_refusals(*loaded(paths))]
     for path, text in drawn:
         write_file(path, text, ANY_FILE)
     print_remark(f"{len(found)} examples rewritten, refusals drawn into {len(drawn)} files: read what they say now")

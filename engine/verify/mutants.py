@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -17,11 +17,11 @@ from ...ir.diagnostic import DplcError, Source
 from ...ir.text.parse import parse
 from ..kernels.examples import run_example, run_examples
 from ..language import core as s
+from ..language.check import check
 from ..language.core import children
 from ..language.format import formatted
 from ..language.rule import Rule, RuleSet
 from ..language.rule_files import refusals_of
-from ..language.rule_scope import Finding
 from ..language.sorts import WARNING
 from ..language.spelling import INDENT, expression
 from ..rewrite.statements.driver import Engine
@@ -207,12 +207,12 @@ DRAWS = 300  # programs that are drawn for a refusal
 HEAD = "# Programs that rules refuse. `dplc rules test --accept` draws what is missing.\n"
 
 
-def drawn_refusals(rules: RuleSet, found: Sequence[Finding]) -> Iterator[tuple[Path, str]]:
+def drawn_refusals(rules: RuleSet, sources: set[str]) -> Iterator[tuple[Path, str]]:
     """Yield files of refusals, and their texts with an example for each guard that had none.
 
-    found: the findings of the checks of the rules. An example is left out if none is drawn.
+    sources: the names of the rule files. An example is left out if none is drawn.
     """
-    checkers, drawn = Checkers(rules), defaultdict[str, list[str]](list)
+    checkers, found, drawn = Checkers(rules), check(rules, sources), defaultdict[str, list[str]](list)
     broken = {finding.rule for finding in found if finding.severity != WARNING}
     for finding in found:
         if finding.check == "examples_enough" and finding.rule in rules.rules.keys() - broken:
