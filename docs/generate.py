@@ -1,4 +1,4 @@
-"""Write the generated pages of the reference: rules, statements, facts, constants and the command line.
+"""Write the generated pages of the reference: rules, statements, facts, constants, mistakes and the command line.
 
 python docs/generate.py      # into docs/reference/generated, before `mkdocs build`
 """
@@ -6,6 +6,7 @@ python docs/generate.py      # into docs/reference/generated, before `mkdocs bui
 from __future__ import annotations
 
 import html
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from dplc.engine.language.rule import load
 from dplc.engine.workbench.reference import pages
 
 FOLDER = Path(__file__).parent / "reference" / "generated"
+MISTAKES = Path(__file__).parents[1] / "tests" / "language" / "mistakes.md"
 
 
 def command_line(command: Any, name: str) -> Iterator[str]:
@@ -46,6 +48,7 @@ def main() -> None:
     written["command_line.md"] = (
         "# Command line\n" + "\n".join(command_line(typer.main.get_command(app), "dplc")) + "\n"
     )
+    written["mistakes.md"] = re.sub(r"^```rw (\S+)$", r"`\1`:\n\n```", MISTAKES.read_text(), flags=re.MULTILINE)
     for name, text in written.items():
         path = FOLDER / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -223,9 +223,8 @@ class Flags:
     diff: bool = option("Write nothing, and print the diff.")
     lines: str | None = option("Lines of a dump of `compile --ir`.", "--from FILE.ir:10-20")
     op: str | None = option("A torch op. With -c, types and an example as well.", "OP")
-    subjects: bool = option("Also test every guard on the programs of all examples (seconds).")
     suite: Path | None = option("Add the firings in a suite (minutes).", "SUITE")
-    accept: bool = option("Write the present results into the examples of the files.")
+    accept: bool = option("Write results into examples, and draw refusals for guards without one.")
     python: bool = option("Show the generated Python function that matches.")
     dtypes: bool = option("Run every op in every dtype and compare with float64 (some minutes).")
     missing: bool = option("List the ops of PyTorch that neither a rule nor a decomposition takes.")
@@ -374,7 +373,7 @@ rules nodes
 rules fmt
     none: check diff
 rules lint
-    none: subjects as_json
+    none: as_json
 rules doc
     none: out rules suite
 rules test

@@ -243,11 +243,7 @@ def lint_rules(flags: Flags) -> None:
         for rule in each.rules.values():
             for finding in lint_rule(rule, each) if not names or rule.span.source.name in names else ():
                 once.setdefault((finding.check, finding.span), finding)
-    found, (_, chosen) = [*once.values()], next(rules_in_force(rules, names))
-    if flags.subjects:
-        from ..verify.mutants import unviolated
-
-        found += unviolated(Engine(rules), chosen, target_named())
+    found, (_, chosen) = once.values(), next(rules_in_force(rules, names))
     if flags.as_json:
         print_json(
             [
@@ -325,14 +321,18 @@ _AWAITING = re.compile(  # an example whose program is followed by no `gives`, o
 
 
 def accept_examples(paths: list[Path]) -> None:
-    """Write the results of the rules of some files into their examples. Raises UsageError without a file.
+    """Write the results of the rules of some files into their examples, and draw refusals.
 
-    An example that several rules of a family share is written only if all of them give the same program, one that is
-    written as edits of another is not. Nothing is written before every text is known. Raises DplcError for an example
-    without a program in its `gives` that has no result, or several.
+    Raises UsageError without a file.
+
+    An example that several rules of a family share is written only if all of them give the same program. Nothing is
+    written before every text is known. Raises DplcError for an example without a program in its `gives` that has no
+    result, or several.
     """
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
+    from ..verify.mutants import drawn_refusals
+
     load_facts()
     rules, sources = loaded(paths, awaiting)
     found: dict[Span, tuple[s.Example, set[str]]] = {}
@@ -343,15 +343,12 @@ def accept_examples(paths: list[Path]) -> None:
         elif awaits(example):
             raise DplcError(failure.error().what, place_of(example), notes=failure.details)
     for span, (example, texts) in [*found.items()]:
-        what = f'example "{example.title}" is of several rules, which give different programs'
-        if next(walk(example.gives)).span == span:
-            what = f'example "{example.title}" is written as edits of another one: edit what it gives'
-        elif len(texts) == 1:
-            continue
-        elif awaits(example):
-            raise DplcError(what, place_of(example))
-        print_remark(what)
-        del found[span]
+        if len(texts) > 1:
+            what = f'example "{example.title}" is of several rules, which give different programs'
+            if awaits(example):
+                raise DplcError(what, place_of(example))
+            print_remark(what)
+            del found[span]
     changed: dict[str, list[str]] = {}
     for example, (text,) in sorted(found.values(), key=lambda one: -one[0].span.line):  # so that line numbers stay
         source = example.span.source
@@ -359,10 +356,13 @@ def accept_examples(paths: list[Path]) -> None:
         spans = [node.span for node in walk(example.gives)]
         last = max(span.end_line - (span.end_column == 0) for span in spans)
         lines[spans[0].line - 1 : last] = indent(text, INDENT).splitlines()
-    laid_out = {name: formatted(Source(name, "\n".join(lines) + "\n")) for name, lines in changed.items()}
-    for name, text in laid_out.items():
-        write_file(Path(name), text, ANY_FILE)
-    print_remark(f"{len(found)} examples rewritten: read what they say now")
+    laid_out = [(Path(name), formatted(Source(name, "\n".join(lines) + "\n"))) for name, lines in changed.items()]
+    for path, text in laid_out:
+        write_file(path, text, ANY_FILE)
+    drawn = [*drawn_refusals(*loaded(paths))]
+    for path, text in drawn:
+        write_file(path, text, ANY_FILE)
+    print_remark(f"{len(found)} examples rewritten, refusals drawn into {len(drawn)} files: read what they say now")
 
 
 def awaiting(source: Source) -> Source:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import itertools
 import pkgutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ...codegen.target import devices, load_device
 from ...ir import schemas
@@ -539,7 +541,7 @@ class Checks(CheckedRule):
                 yield Advice(
                     f'no example is refused because "{guard.reason}"',
                     guard,
-                    f'add an example that `gives no "{guard.reason}"`',
+                    f'add an example that `gives no "{guard.reason}"`; `dplc rules test --accept FILE` draws one',
                 )
 
     def refusals_known(self) -> Findings:
@@ -596,25 +598,25 @@ class Checks(CheckedRule):
 
     # ---- rules that cannot fire: an earlier rule has the same pattern and no guard, or the template is the pattern
     def shadowed(self) -> Findings:
-        """Report a rule with the pattern of an earlier rule that has no guard.
+        """Report a rule with the pattern and the guards of an earlier rule, or with a more special pattern (a warning).
 
         The earlier rule is in the same pass. On torch and tensor, where every rule is tried at every value, the earlier
         rule may be in any file (a warning).
         """
-        rule, earlier = self.rule, _unguarded(self.rules).get(self.rule.name)
+        rule = self.rule
+        before = itertools.takewhile(lambda one: one.name != rule.name, _alternatives(self.rules)[_tried_with(rule)])
+        earlier = next((one for one in before if _leaves_nothing(one, rule)), None)
         if earlier is None:
             return
-        what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
-        notes = (f"`{earlier.name}` is at {earlier.location}",)
-        if earlier.file == rule.file:
+        what = f"can never fire: `{earlier.name}` fires wherever it matches"
+        notes, place = (f"`{earlier.name}` is at {earlier.location}",), rule.match[-1]
+        if earlier.file != rule.file:
+            hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
+            yield Advice(what, place, hint, notes)
+        elif _same(earlier, rule):
             yield Finding(what, rule, "put the special rule first", notes)
         else:
-            yield Advice(
-                what,
-                rule.match[-1],
-                f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline",
-                notes,
-            )
+            yield Advice(what, place, "put the special rule first", notes)
 
     def changes_nothing(self) -> Findings:
         """Report a template that is the pattern: the rule fires nowhere."""
@@ -643,40 +645,79 @@ def _defined(line: s.Syntax) -> list[str]:
     return [getattr(target, "text", "") for target in targets(line)]
 
 
-def _pattern_key(rule: Rule) -> str:
-    """Return what two rules share that are tried at the same values: the pattern with numbered variables, the level.
+# ---- Subsumption: one-way matching of syntax, with the names of the general pattern as variables.
 
-    Also the attributes that say when it is tried, and the file where rules are tried file by file.
+
+def _subsumes(general: Any, special: Any, matched: dict[str, Any]) -> bool:
+    """Return whether a pattern matches all that another one matches. matched: filled with what names stand for.
+
+    A name of a value, a field or a function subsumes any; a run at the end of a list subsumes the rest of the list.
     """
-    ops = {call.fn for call in calls(rule.match) if call.fn[:1].isupper()}
-    texts = [text for node in walk(rule.match) for text in children(node) if isinstance(text, str)]
-    variables = dict.fromkeys(text for text in texts if text.isidentifier() and is_variable(text) and text not in ops)
-    numbered = substituted(rule.match, {text: s.NameOf(rule.span, f"{n}") for n, text in enumerate(variables)})
-    file = rule.file if rule.level not in ("torch", "tensor") else ""
-    return str((file, rule.level, sorted(rule.attributes & {"local", "canonical", "off"}), plain(numbered)))
+    if isinstance(general, tuple):
+        run = getattr(general[-1], "run", general[-1]) if general else None
+        if isinstance(run, s.Run) and not run.role:
+            special = *special[: len(general) - 1], special[len(general) - 1 :]
+            general = *general[:-1], run.base
+        alike = len(general) == len(special)
+        return alike and all(_subsumes(*two, matched) for two in zip(general, special))
+    name = general.text if isinstance(general, s.NameOf) else general if isinstance(general, str) else ""
+    one_word = isinstance(special, str) and (is_variable(special) or special in FUNCTIONS)
+    if name.isidentifier() and is_variable(name) and (one_word if name is general else not isinstance(special, s.Run)):
+        one = special.text if isinstance(special, s.NameOf) else special
+        return plain(matched.setdefault(name, one)) == plain(one)
+    if general.__class__ is not special.__class__ or _fixed(general) != _fixed(special):
+        return False
+    if isinstance(general, s.Syntax) and not isinstance(general, s.Text):
+        return _subsumes((*children(general),), (*children(special),), matched)
+    return bool(plain(general) == plain(special))
+
+
+def _fixed(node: Any) -> str:
+    """Return the word of a node that is no variable: its op, or its field."""
+    if isinstance(node, s.Apply):
+        return node.fn if node.fn[:1].isupper() else ""
+    return node.name if isinstance(node, s.Keyword) else ""
+
+
+def _leaves_nothing(general: Rule, special: Rule) -> bool:
+    """Return whether a rule fires wherever another one would: its pattern and its guards are among the other's.
+
+    On torch the patterns must be the same: ops with more operands and longer patterns go first there.
+    """
+    matched, length, asked = dict[str, Any](), len(general.match), {type(clause) for clause in general.clauses}
+    part = special.match[-length:] if general.level == "tensor" else special.match[:length]
+    if general.parameters or asked - {s.LetClause, s.Guard} or general.attributes & {"local", "off"}:
+        return False
+    if not _subsumes(general.match, part, matched) or (general.level == "torch" and not _same(general, special)):
+        return False
+    words = {name: s.NameOf(general.span, one) if isinstance(one, str) else one for name, one in matched.items()}
+    conditions = [plain(guard.condition) for guard in special.guards]
+    return all(plain(substituted(guard.condition, words)) in conditions for guard in general.guards)
+
+
+def _same(one: Rule, other: Rule) -> bool:
+    """Return whether two patterns differ in names only."""
+    return _subsumes(one.match, other.match, {}) and _subsumes(other.match, one.match, {})
+
+
+def _tried_with(rule: Rule) -> Any:
+    """Return what rules share that are tried at one place: on torch the op, on tensor nothing, else the pass."""
+    root = next((call.fn for call in calls(rule.match[-1:])), "")
+    place = {"torch": root, "tensor": ""}.get(rule.level, rule.file)
+    return rule.level, place, rule.attributes & {"local", "canonical", "off"}
 
 
 @functools.lru_cache(maxsize=4)
-def _unguarded(rules: RuleSet) -> dict[str, Rule]:
-    """Return, by the name of a rule, the first that is tried before it, matches the same and asks nothing.
-
-    The order is that of the pipelines, or of declaration if these are not sound.
-    """
+def _alternatives(rules: RuleSet) -> dict[Any, list[Rule]]:
+    """Return the rules that are tried at one place, in the order of pipelines, or of files if these are not sound."""
     try:
         named = [rule.name for steps in pipelines(rules).values() for step in steps for rule in step.rules]
     except DplcError:
         named = []
-    first: dict[str, Rule] = {}
-    shadowed: dict[str, Rule] = {}
+    found = defaultdict[Any, list[Rule]](list)
     for name in dict.fromkeys((*named, *rules.rules)):
-        rule = rules.rules[name]
-        key = rule.compiled(_pattern_key, functools.partial(_pattern_key, rule))
-        asks = rule.parameters or not all(isinstance(clause, s.LetClause) for clause in rule.clauses)
-        if key in first:
-            shadowed[name] = first[key]
-        elif not asks and rule.attributes.isdisjoint(("local", "off")):
-            first[key] = rule
-    return shadowed
+        found[_tried_with(rules.rules[name])].append(rules.rules[name])
+    return found
 
 
 @functools.cache

@@ -283,7 +283,7 @@ def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: 
             raise DplcError(
                 f"fact `{name}` reads `{read.text}` before its `let`", read, "put it after the line that it reads"
             )
-        near = did_you_mean(read.text, [*bound, *facts, *literals])
+        near = did_you_mean(read.text, [*bound, *facts, *literals, *known]) or "add it to the parameters of the fact"
         raise DplcError(f"fact `{name}`: unbound variable `{read.text}`", read, near)
     idle = next((let for let in lets if let.name not in names_in(value)), None)
     if idle:

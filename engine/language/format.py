@@ -117,16 +117,9 @@ def _split(node: eq.SplitClause) -> list[str]:
     return [f"split {', '.join(expression(one, SUM) for one in node.what)}{after(':', node.size, SUM)} => {parts}"]
 
 
-def _example(node: Any) -> list[str]:
-    varied = isinstance(node, eq.VariedExample)
-    said = _edits if varied else block
-    head = f'example "{node.title}"{_arguments(node)}' + (f' as "{node.other}"' if varied else "")
-    gives = [f'gives no "{node.gives}"'] if isinstance(node.gives, str) else ["gives", *said(node.gives)]
-    return [head, *said(node.edits if varied else node.before), *gives]
-
-
-def _edits(edits: Iterable[eq.Edit]) -> list[str]:
-    return [f'{INDENT}"{edit.before}" => ' + ", ".join(f'"{text}"' for text in edit.after) for edit in edits]
+def _example(node: s.Example) -> list[str]:
+    gives = [f'gives no "{node.gives}"'] if isinstance(node.gives, str) else ["gives", *block(node.gives)]
+    return [f'example "{node.title}"{_arguments(node)}', *block(node.before), *gives]
 
 
 def _fact(node: s.FactOf) -> list[str]:
@@ -164,7 +157,6 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     eq.JoinClause: lambda node: [f"join {items(node.what)} => {items(node.parts)}"],
     eq.UseGuards: lambda node: [f"guards {expression(node.call)}"],
     s.Example: _example,
-    eq.VariedExample: _example,
 }
 
 

@@ -176,7 +176,7 @@ class RuleFile:
 
     source: Source
     stem: str
-    further: Source | None  # examples of its rules, in a file next to it
+    further: tuple[Source, ...]  # files with more examples of its rules
     rules: tuple[Rule, ...]
     pipelines: tuple[s.Pipeline, ...]
     without: tuple[s.Without, ...]
@@ -434,15 +434,15 @@ CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`"}
 Parse = Callable[[Source], s.Nodes]
 
 
-def read_rules(source: Source, parse: Parse = parse_rules, further: Source | None = None) -> RuleFile:
+def read_rules(source: Source, parse: Parse = parse_rules, further: Sequence[Source] = ()) -> RuleFile:
     """Parse one rule file.
 
-    further: the file of examples for it, parsed when the examples are first read. Raises DplcError with a caret.
+    further: files with more examples of it, parsed when the examples are first read. Raises DplcError with a caret.
     """
     stem = Path(source.name).stem
     by_kind: dict[type, list[Any]] = {kind: [] for kind in (s.Rule, s.Pipeline, s.Without, s.NumberOf, s.FactOf)}
     declarations = parse(source)
-    if further is not None:
+    if further:
         declarations = with_further(declarations, further, parse)
     for declared in declarations:
         if getattr(declared, "device", None) is not None:
@@ -463,7 +463,7 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
             )
         if isinstance(declared, s.Pipeline):
             by_kind[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
-    return RuleFile(source, stem, further, *map(tuple, by_kind.values()))
+    return RuleFile(source, stem, tuple(further), *map(tuple, by_kind.values()))
 
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
@@ -483,10 +483,9 @@ def load(
     files = list(built_in_files()) if built_in else []
     for given in paths:
         for path in rule_paths(Path(given)):
-            further = further_of(path)
-            file = read_rules(edit(rule_source(path)), further=further and edit(further))
+            file = read_rules(edit(rule_source(path)), further=[*map(edit, further_of(path))])
             place = place_of(file, files, copies)
-            if file.further is None and place < len(files):  # an edited copy: the examples of what it is a copy of
+            if not file.further and place < len(files):  # an edited copy: the examples of what it is a copy of
                 file = read_rules(file.source, further=files[place].further)
             files[place : place + 1] = [file]
     return RuleSet(files)

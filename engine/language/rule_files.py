@@ -14,7 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +26,7 @@ from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
 from ...ir.text.syntax import children, parts
-from .elaborate import elaborated, located
-from .spelling import INDENT, block
+from .elaborate import elaborated
 from .typed_slots import plain, substituted
 
 T = TypeVar("T")
@@ -98,80 +98,6 @@ def _place(source: Source, position: int) -> Span:
     line = source.text.count("\n", 0, position) + 1
     column = position - (source.text.rfind("\n", 0, position) + 1)
     return Span(source, line, column, line, column + 1)
-
-
-# An example that differs from another by a few edits: `example "one chunk" as "two chunks"`, `"0..2" => "0..1"`.
-#
-# Edits apply to the printed program. A whole line becomes the lines on the right, and a part of lines becomes the right
-# side. For an example that fires, `gives` is edited in the same way.
-
-
-def written_out(examples: Iterable[s.Example | eq.VariedExample]) -> Iterator[s.Example]:
-    """Yield examples of a rule, each in a form that is readable by itself."""
-    known: dict[str, s.Example] = {}
-    for example in examples:
-        if isinstance(example, eq.VariedExample):
-            example = _varied(example, known)
-        known[example.title] = example
-        yield example
-
-
-def _varied(node: eq.VariedExample, known: dict[str, s.Example]) -> s.Example:
-    other = known.get(node.other)
-    if other is None:
-        raise DplcError(f'no example before this one is called "{node.other}"', node, did_you_mean(node.other, known))
-    program = _edited_program(other.before, node.edits, node)
-    gives: Any = node.gives
-    if not isinstance(gives, str):
-        if isinstance(other.gives, str):
-            raise DplcError(
-                f'"{node.other}" gives no program that could be edited',
-                node,
-                "write out what this example gives, or refer to one that fires",
-            )
-        gives = _edited_program(other.gives, gives, node)
-    return s.Example(node.span, node.title, node.arguments or other.arguments, program, gives)
-
-
-def _edited_program(program: s.Nodes, edits: Sequence[eq.Edit], node: eq.VariedExample) -> s.Nodes:
-    lines = block(program)
-    for edit in edits:
-        lines = list(_edited(lines, edit))
-    text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
-    try:
-        return located(_program(text), lambda span: node.span)
-    except DplcError as error:
-        line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
-        raise DplcError(
-            f"edited, the example is not a program: {error.what}",
-            node,
-            notes=(f"the line is `{line.removeprefix(INDENT)}`",),
-        ) from None
-
-
-def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
-    whole = any(line.strip() == edit.before for line in lines)
-    if not any(edit.before in line for line in lines):
-        raise DplcError(
-            f"no line of the example says `{edit.before}`", edit, "copy the text from the example that this one varies"
-        )
-    if not whole and len(edit.after) > 1:
-        raise DplcError(
-            "several lines take the place of a whole line", edit, "write the whole line to the left of `=>`"
-        )
-    for line in lines:
-        if whole and line.strip() != edit.before:
-            yield line
-        else:  # a whole line may be left out
-            yield from (line.replace(edit.before, text) for text in edit.after if text or not whole)
-
-
-@lru_cache(maxsize=512)  # an editor queries again at every key
-def _program(text: str) -> s.Nodes:
-    (found,) = parse(Source("edited", text))
-    assert isinstance(found, s.ExamplesOf)
-    program: s.Nodes = found.examples[0].before
-    return program
 
 
 def parse_rules(source: Source) -> s.Nodes:
@@ -264,23 +190,25 @@ def _decoded(data: Any, source: Source) -> Any:
     return _CLASSES[kind](Span(source, *data[1:5]), *[_decoded(item, source) for item in data[5:]])
 
 
-# Further examples of rules, in a file next to theirs: `stage.examples.rw` next to `stage.rw`.
+# Further examples of rules. `stage.examples.rw` next to `stage.rw` holds those that an author wrote; the file of this
+# name in the folder `refusals` holds refusals that `dplc rules test --accept` drew.
 #
-# The rule file holds the example that explains a rule. The other file holds the rest, as `examples RULE` and the
-# examples. dplc reads it on demand; a compile does not.
+# The rule file holds the example that explains a rule. The other files hold the rest, as `examples RULE` and the
+# examples. dplc reads them on demand; a compile does not.
 
 
 FURTHER = ".examples.rw"
+REFUSALS = "refusals"
 
 
-def with_further(declarations: s.Nodes, source: Source, parse: Callable[[Source], s.Nodes]) -> s.Nodes:
-    """Return the declarations of a rule file, whose rules have the examples of the file next to it as well."""
+def with_further(declarations: s.Nodes, sources: Iterable[Source], parse: Callable[[Source], s.Nodes]) -> s.Nodes:
+    """Return the declarations of a rule file, whose rules have the examples of other files as well."""
     rules = [declared.name for declared in declarations if isinstance(declared, s.Rule)]
 
     @cache
-    def further() -> dict[str, list[s.Example | eq.VariedExample]]:
-        examples_of = defaultdict[str, list[s.Example | eq.VariedExample]](list)
-        for declaration in parse(source):
+    def further() -> dict[str, list[s.Example]]:
+        examples_of = defaultdict[str, list[s.Example]](list)
+        for declaration in chain.from_iterable(map(parse, sources)):
             if not isinstance(declaration, s.ExamplesOf):
                 raise DplcError(
                     "a file of examples holds `examples RULE` and examples of it",
@@ -289,13 +217,13 @@ def with_further(declarations: s.Nodes, source: Source, parse: Callable[[Source]
                 )
             name = declaration.rule
             if name not in rules:
-                beside = source.name.rpartition("/")[2].removesuffix(FURTHER)
+                beside = declaration.span.source.name.rpartition("/")[2].removesuffix(FURTHER)
                 raise DplcError(f"there is no rule `{name}` in {beside}.rw", declaration, did_you_mean(name, rules))
             examples_of[name] += declaration.examples
         return examples_of
 
     def examples(rule: s.Rule) -> Iterator[s.Example]:
-        return written_out((*rule.examples, *further().get(rule.name, ())))
+        yield from (*rule.examples, *further().get(rule.name, ()))
 
     return tuple(
         replace(declared, examples=Later(partial(examples, declared))) if isinstance(declared, s.Rule) else declared
@@ -341,10 +269,17 @@ def rule_source(path: Path, name: str = "") -> Source:
         raise DplcError(f"byte {data[error.start]:#04x} is not UTF-8", place, "save the file as UTF-8") from None
 
 
-def further_of(path: Path, name: str = "") -> Source | None:
-    """Return the file of examples next to a rule file (`stage.examples.rw` for `stage.rw`), or None."""
-    beside = path.with_name(path.stem + FURTHER)
-    return rule_source(beside, name and str(Path(name).with_name(beside.name))) if beside.is_file() else None
+def refusals_of(path: Path) -> Path:
+    """Return the file of drawn refusals of a rule file: in the nearest folder `refusals`, or in one next to it."""
+    root = next((folder for folder in path.parents if (folder / REFUSALS).is_dir()), path.parent)
+    return root / REFUSALS / path.relative_to(root).with_name(path.stem + FURTHER)
+
+
+def further_of(path: Path, name: str = "") -> tuple[Source, ...]:
+    """Return the files of further examples of a rule file that exist. name: what messages call the rule file."""
+    files = [file for file in (path.with_name(path.stem + FURTHER), refusals_of(path)) if file.is_file()]
+    folder = str(path).removesuffix(name)
+    return tuple(rule_source(file, str(file).removeprefix(folder)) for file in files)
 
 
 # Families of rules: one rule for each row of names.

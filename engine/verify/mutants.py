@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from textwrap import indent
 from typing import Any
 
-from ...codegen.target import Target
-from ...ir.diagnostic import DplcError
-from ..kernels.examples import TRIES, run_example, run_examples
+from ...codegen.target import target as target_named
+from ...ir.diagnostic import DplcError, Source
+from ...ir.text.parse import parse
+from ..kernels.examples import run_example, run_examples
 from ..language import core as s
+from ..language.check import check
 from ..language.core import children
+from ..language.format import formatted
 from ..language.rule import Rule, RuleSet
-from ..language.sorts import Advice, Finding
-from ..language.spelling import expression
+from ..language.rule_files import refusals_of
+from ..language.sorts import Advice
+from ..language.spelling import INDENT, expression
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
-from .outcome import RuleVerdict
-from .run import Checkers, CheckOptions, check_rule, users_of
+from .outcome import ERRORS, PlainDice, RuleVerdict, Subject
+from .run import Checkers, CheckOptions, check_rule, named_numbers, smallest, users_of
+
+FIRES = "fires, but should refuse"  # of an example that a rule without its guard does not refuse
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def survey(
         legal = max(0, sum(v.firings for v in verdicts) - sum(v.firings for v in whole()))
         if sum(v.refusals[CHANGES_DTYPE] for v in verdicts) > sum(v.refusals[CHANGES_DTYPE] for v in whole()):
             return Result(what, "refused", CHANGES_DTYPE, legal)
-        fires = [failure.problem for failure in failures if "fires, but should refuse" in failure.problem]
+        fires = [failure.problem for failure in failures if FIRES in failure.problem]
         return Result(what, "example", fires[0], legal) if fires else Result(what, "survives", legal=legal)
 
     for what, broken in without_guards(rule) if guards else mutants(rule):
@@ -187,30 +197,70 @@ def _first_line(node: s.Syntax) -> str:
     return node.span.source.line(node.span.line).split("#")[0].strip()
 
 
-# ---- Guards that no known program violates: they may be redundant, or lack an example.
+# ---- Refusals: small programs that one guard alone keeps a rule from.
 
 
-def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterator[Finding]:
-    """Yield the guards that refuse none of the example programs of the level, also those of other rules."""
-    for rule in rules:
-        for guard in rule.guards if "local" not in rule.attributes and rule.family is None else ():
-            count = None if engine.rules.shows_refusal(guard) else _unrefused(engine, rule, guard, target)
-            if count is not None:
-                what = f'rule `{rule.name}`: no known program is refused because "{guard.reason}"'
-                note = f"{count} programs of examples were tried"
-                hint = f'add an example that `gives no "{guard.reason}"`, or take the guard out'
-                yield Advice(what, guard, hint, (note,), "unviolated")
+DRAWS = 300  # programs that are drawn for a refusal
 
 
-def _unrefused(engine: Engine, rule: Rule, guard: s.Guard, target: Target) -> int | None:
-    """Return how many example programs there are that the rule can be tried on; None if the guard refuses one."""
-    alike = [other for other in engine.rules.rules.values() if TRIES[other.level] is TRIES[rule.level]]
-    count = 0
-    for other in sorted(alike, key=lambda other: (other is not rule, other.file != rule.file)):
-        for example in other.examples:
-            count += 1
-            tried = replace(example, gives=guard.reason, arguments=example.arguments if other is rule else ())
-            with contextlib.suppress(DplcError):  # the program of another rule, which this one cannot start from
-                if run_example(engine, rule, tried, target) is None:
-                    return None
-    return count
+HEAD = "# Programs that rules refuse. `dplc rules test --accept` draws what is missing.\n"
+
+
+def drawn_refusals(rules: RuleSet, sources: set[str]) -> Iterator[tuple[Path, str]]:
+    """Yield files of refusals, and their texts with an example for each guard that had none.
+
+    sources: the names of the rule files. An example is left out if none is drawn.
+    """
+    checkers, found, drawn = Checkers(rules), check(rules, sources), defaultdict[str, list[str]](list)
+    broken = {finding.rule for finding in found if not isinstance(finding, Advice)}
+    for finding in found:
+        if finding.check == "examples_enough" and finding.rule in rules.rules.keys() - broken:
+            rule = rules.rules[finding.rule]
+            for guard in rule.guards:
+                if guard.span == finding.span and (text := _refusal(checkers, rule, guard)):
+                    drawn[rule.span.source.name].append(f"\nexamples {rule.name}\n{text}")
+    for name, texts in drawn.items():
+        path = refusals_of(Path(name))
+        known = path.read_text() if path.is_file() else HEAD
+        yield path, formatted(Source(str(path), known + "".join(texts)))
+
+
+def _refusal(checkers: Checkers, rule: Rule, guard: s.Guard) -> str | None:
+    """Return an example that a guard refuses, as text; one on which the rule fires without the guard, if possible."""
+    checker, seen, found, second = checkers.of(rule.level), set[str](), "", ""
+    own, engine = list(checker.examples([rule])), Engine(checkers.rules, check=True)
+    broken = replace(rule, clauses=tuple(clause for clause in rule.clauses if clause is not guard))
+    without = Engine(replaced(checkers.rules, broken), check=True)
+    machine = target_named(rule.device.text if rule.device else None)
+
+    def holds(subject: Subject) -> bool:
+        """Return whether the rule refuses a new program for this reason, and fires on it without the guard."""
+        nonlocal found, second
+        text = _example(subject, guard.reason)
+        if text in seen:
+            return False
+        seen.add(text)
+        with contextlib.suppress(*ERRORS):
+            declared: Any = parse(Source("drawn", f"examples {rule.name}\n{text}"))[0]
+            if run_example(engine, rule, declared.examples[0], machine) is None:
+                second = second or text
+                failure = run_example(without, broken, declared.examples[0], machine)
+                if failure is not None and FIRES in failure.problem:
+                    found = text
+                    return True
+        return False
+
+    dice = (PlainDice((rule.name, guard.reason, turn), named_numbers(rule)) for turn in range(DRAWS))
+    drawn = (checker.draw(rule, one, own) for one in dice)
+    if first := next(filter(holds, filter(None, chain(own, drawn))), None):
+        smallest(first, checker, holds)
+    return found or second or None
+
+
+def _example(subject: Subject, reason: str) -> str:
+    """Return a subject as the text of an example that a rule refuses."""
+    values = ((name.rpartition(".")[2], value) for name, value in subject.pinned.items())
+    pinned = ", ".join(f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}" for name, value in values)
+    program = subject.text.partition("\n")[2]  # the level comes first
+    head = f'example "{reason}"' + (f" ({pinned})" if pinned else "")
+    return f'{head}\n{indent(program, INDENT)}gives no "{reason}"\n'

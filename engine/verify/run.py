@@ -95,22 +95,34 @@ def search(attempt: Callable[[Dice], None], examples: int, seed: int, named: Seq
     return min(found, key=lambda wrong: len(wrong.subject.text), default=None)
 
 
-def smaller(wrong: Wrong, rule: Rule, checker: Any) -> Wrong:
-    """Return a smaller counterexample for the same rule, if there is one. Tries the smallest candidates first."""
+def smallest(subject: Subject, checker: Any, holds: Callable[[Subject], bool]) -> Subject:
+    """Return a smaller subject that holds, or the subject itself. Tries the smallest candidates first."""
     until, tries = time.monotonic() + SHRINKING, itertools.count(1)
     while True:
-        for subject in checker.smaller(wrong.subject):
+        for other in checker.smaller(subject):
             if next(tries) > SHRINKING_TRIES or time.monotonic() > until:
-                return wrong
-            if len(subject.text) > len(wrong.subject.text) or subject.text == wrong.subject.text:
-                continue
-            try:
-                checker.check(rule, subject)
-            except Wrong as other:
-                wrong = other
+                return subject
+            if len(other.text) <= len(subject.text) and other.text != subject.text and holds(other):
+                subject = other
                 break
         else:
-            return wrong
+            return subject
+
+
+def smaller(wrong: Wrong, rule: Rule, checker: Any) -> Wrong:
+    """Return a smaller counterexample for the same rule, if there is one."""
+    found = [wrong]
+
+    def holds(subject: Subject) -> bool:
+        try:
+            checker.check(rule, subject)
+        except Wrong as other:
+            found.append(other)
+            return True
+        return False
+
+    smallest(wrong.subject, checker, holds)
+    return found[-1]
 
 
 def named_numbers(rule: Rule) -> tuple[int | float, ...]:

@@ -97,7 +97,7 @@ class StatementChecker(Checker):
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
         """Return subjects that are a little smaller."""
-        return (self.subject(program, subject.origin) for program in smaller_programs(subject.value))
+        return (self.subject(made, subject.origin, subject.pinned) for made in smaller_programs(subject.value))
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:

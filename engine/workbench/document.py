@@ -189,8 +189,10 @@ class Document:
         if self.name.endswith(FURTHER):
             return []
         source, files = Source(self.name, self.text), built_in_files()
-        saved, unsaved = further_of(self.path, self.name), self.texts(self.path.with_name(self.path.stem + FURTHER))
-        further = saved if unsaved is None else Source(self.name.removesuffix(".rw") + FURTHER, unsaved)
+        further, beside = further_of(self.path, self.name), self.name.removesuffix(".rw") + FURTHER
+        unsaved = self.texts(self.path.with_name(self.path.stem + FURTHER))
+        if unsaved is not None:
+            further = (Source(beside, unsaved), *(one for one in further if one.name != beside))
         file = self.file = read_rules(
             source, lambda asked: elaborated(self.declarations) if asked is source else _examples_of(asked), further
         )

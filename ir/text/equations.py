@@ -102,25 +102,3 @@ class FoldAssign(Syntax):
     value: Syntax
     parts: tuple[Syntax, ...]
     scaled: tuple[Syntax, ...]
-
-
-@syntax_node
-class Edit(Syntax):
-    """`"before" => "after"`: a line, or a part of lines. after: the lines that replace it; one "" means none."""
-
-    before: str
-    after: tuple[str, ...]
-
-
-@syntax_node
-class VariedExample(Syntax):
-    """`example "title" as "other"`, edits, `gives no "reason"`: the program of another example of the rule, edited.
-
-    gives: the reason, or the edits of the result of the other example.
-    """
-
-    title: str
-    arguments: tuple[s.Keyword, ...]
-    other: str
-    edits: tuple[Edit, ...]
-    gives: str | tuple[Edit, ...]

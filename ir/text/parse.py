@@ -410,7 +410,7 @@ class _Build(Transformer[Any, Any]):
     use_guards = _node(q.UseGuards, _child)
     use_form = _node(q.UseForm, _child, first=1)
     after, before, first, last = map(_mark, ("after", "before", "first", "last"))
-    parts = edits = type_tuple = block = _all
+    parts = type_tuple = block = _all
     reason = because_inline = one_sort = _only
 
     def span(self, meta: Meta) -> Span:
@@ -483,16 +483,6 @@ class _Build(Transformer[Any, Any]):
         return s.Example(self.place(c[0]), _plain(c[0]), _of(c, s.Keyword), c[-2], _plain(c[-1]))
 
     counterexample = example
-
-    def varied(self, meta: Meta, c: Parts) -> q.VariedExample:
-        title, other, *reason = _of(c, Token)
-        edits = [*_of(c, tuple)]
-        gives = _plain(reason[0]) if reason else edits.pop()
-        edited = edits[0] if edits else ()
-        return q.VariedExample(self.place(title), _plain(title), _of(c, s.Keyword), _plain(other), edited, gives)
-
-    def edit(self, meta: Meta, c: Parts) -> q.Edit:
-        return q.Edit(self.place(c[0]), _plain(c[0]), tuple(map(_plain, c[1:])))
 
     def examples_of(self, meta: Meta, c: Parts) -> s.ExamplesOf:
         return s.ExamplesOf(self.place(c[0]), str(c[0]), tuple(c[1:]))

@@ -226,23 +226,39 @@ def test_accept_of_a_program_that_cannot_be_read_leaves_every_file(dplc: Command
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
 
 
-NINE = """\
-examples twice
-example "nine" as "eight"
-    "i:8" => "i:9"
-    "f32[8]" => "f32[9]"
+GUARDED = """\
+## Two turns of a loop at once.
+rule two_turns on tile
+match
+    for k in 0..K serial:
+        body..
+require K % 2 == 0                               else "a turn is left over"
+rewrite
+    for k in 0..K serial unroll=2:
+        body..
+example "eight turns"
+    for k in 0..8 serial:
+        a = load x[k]
+        s <- add(s, a)
 gives
-    "i:8" => "i:9"
-    "f32[8]" => "f32[9]"
+    for k in 0..8 serial unroll=2:
+        a = load x[k]
+        s <- add(s, a)
 """
 
 
-def test_accept_leaves_an_example_that_edits_another_one(dplc: Command) -> None:
-    MINE.write_text(DOUBLE)
-    further = Path("mine.examples.rw")
-    further.write_text(NINE)
-    dplc("rules test --accept mine.rw").shows('example "nine" is written as edits of another one: edit what it gives')
-    assert (MINE.read_text(), further.read_text()) == (RIGHT, NINE)
+def test_accept_draws_a_program_that_each_guard_refuses(dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dplc.engine.verify.run.SHRINKING_TRIES", 5)
+    MINE.write_text(GUARDED)
+    dplc("rules test mine.rw").shows('no example is refused because "a turn is left over"')
+    dplc("rules test --accept mine.rw").shows("refusals drawn into 1 files")
+    drawn = Path("refusals/mine.examples.rw")
+    assert "examples two_turns\nexample" in drawn.read_text() and MINE.read_text() == GUARDED
+    dplc("rules test --accept mine.rw").shows(
+        "2 examples, 0 failed, 0 errors, 0 warnings", "refusals drawn into 0 files"
+    )
+    MINE.write_text(GUARDED.replace("K % 2 == 0", "K > 0"))  # as good as no guard
+    dplc("rules test mine.rw", code=1).shows("refusals/mine.examples.rw:4:", "fires, but should refuse")
 
 
 # ---- rules fmt

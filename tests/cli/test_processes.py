@@ -112,6 +112,9 @@ def test_accept_of_a_rule_that_asks_facts_needs_nothing_imported_before(tmp_path
     folder = REPOSITORY / "rules" / "tile" / "rows"
     file, further = (tmp_path / name for name in ("column_reduce.rw", "column_reduce.examples.rw"))
     further.write_text((folder / further.name).read_text())
+    refusals = tmp_path / "refusals" / further.name
+    refusals.parent.mkdir()
+    refusals.write_text((REPOSITORY / "rules" / "refusals" / "tile" / "rows" / further.name).read_text())
     right = (folder / file.name).read_text()
     wrong = right.replace("Combine(acc, add, over=[w1])", "Combine(acc, add, over=[j])")
     file.write_text(wrong)

@@ -87,7 +87,7 @@ class Rules:
             examples = m.changed_text(dice, examples, self.texts, self.evil)
         else:
             text = m.changed_text(dice, text, self.texts, self.evil)
-        further = Text("rules/tile/mutant.examples.rw", examples) if examples else None
+        further = [Text("rules/tile/mutant.examples.rw", examples)] if examples else []
         rules = RuleSet([self.policy, read_rules(Text("rules/tile/mutant.rw", text), further=further)])
         found = check(rules)
         for finding in found:

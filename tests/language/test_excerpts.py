@@ -12,8 +12,7 @@ RUN = (
     "docs/tutorials/first_rule.md",
     "docs/tutorials/schedule_rule.md",
     "docs/tutorials/new_statement.md",
-    "docs/reference/diagnostics.md",
-)  # whole files that one writes while one reads: tests/docs/test_docs.py and tests/examples/test_rule_pages.py run them
+)  # whole files that one writes while one reads: tests/docs/test_docs.py runs them
 PAGES = [
     path
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"))

@@ -9,7 +9,7 @@ import pytest
 from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import BUILT_IN, load
-from dplc.engine.language.rule_files import rule_paths
+from dplc.engine.language.rule_files import refusals_of, rule_paths
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.diagnostic import DplcError
 
@@ -53,6 +53,20 @@ def test_examples_beside_a_file_are_those_of_its_rules(tmp_path: Path) -> None:
         assert [example.title for example in rules.rule("twice").examples] == ["a long loop", "a short one"]
         ran, failures = run_examples(Engine(rules), [rules.rule("twice")])
         assert ran == 2 and not failures
+
+
+def test_refusals_are_in_the_nearest_folder_for_them(tmp_path: Path) -> None:
+    """`refusals/deep/mine.examples.rw` for `deep/mine.rw`, and not in a folder of `deep`."""
+    head, refused = MORE.split('example "a short one"')
+    (tmp_path / "deep").mkdir()
+    written(tmp_path / "deep", more=head)
+    file = tmp_path / "refusals" / "deep" / "mine.examples.rw"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'examples twice\nexample "a short one"{refused}')
+    assert refusals_of(tmp_path / "deep" / "mine.rw") == file
+    for given in (tmp_path, tmp_path / "deep"):
+        rules = load([given])
+        assert [example.title for example in rules.rule("twice").examples] == ["a long loop", "a short one"]
 
 
 def test_a_wrong_one_is_pointed_at_in_its_own_file(tmp_path: Path) -> None:

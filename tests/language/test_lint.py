@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dplc.codegen.target import target
 from dplc.engine.cli.app import main
-from dplc.engine.language.rule import load
-from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.verify.mutants import unviolated
 
 FILE = """\
 rule pieces on tile
@@ -71,17 +67,3 @@ def test_nothing_is_said_of_our_rules(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as stop:
         main(["rules", "lint"])
     assert stop.value.code in (0, None), capsys.readouterr().err
-
-
-def test_a_guard_that_refuses_no_known_program_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "mine.rw"
-    path.write_text(
-        "rule waits on tile\nmatch\n    for k in 0..K serial:\n        body..\n"
-        'require K > 2 else "few turns"\nprefer K < 1000000 else "a million turns"\n'
-        "rewrite\n    for k in 0..K serial:\n        Sync()\n        body..\n"
-    )
-    rules = load([path])
-    (found,) = unviolated(Engine(rules), [rules.rule("waits")], target())
-    assert '"a million turns"' in found.what
-    assert found.span is not None
-    assert found.span.line == 6

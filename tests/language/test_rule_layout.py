@@ -145,7 +145,7 @@ AND = " and ".join(f"condition{n}" for n in range(40))
 NAMES = ", ".join(f"name{n}" for n in range(40))
 ROWS = ", ".join(f"(Exp, name{n})" for n in range(40))
 PARAMETERS = ", ".join(f"P{n}: int in {{1, 2}} = 1" for n in range(9))
-TEXTS = ", ".join(f'"y = {n}"' for n in range(40))
+
 WORDS = [f"a_name_of_several_words{n}" for n in range(5)]
 REASON = f'"{"long " * 20}"'
 
@@ -162,7 +162,6 @@ REASON = f'"{"long " * 20}"'
         f"{WORDS[3]} if n > 2 else {WORDS[4]}\n",
         f"fact is_long(n: int) -> bool:\n    let all = [{AND} for n in ks]\n    f({AND})\n",
         f"number most_long = ({NAMES}) because {REASON}\n",
-        f'examples r\nexample "a" as "b"\n    "x" => {TEXTS}\ngives no "z"\n',
     ],
 )
 def test_a_long_line_is_broken_within_the_width(text: str) -> None:

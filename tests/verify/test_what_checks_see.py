@@ -234,7 +234,7 @@ def test_a_rule_that_another_file_leaves_nothing(capsys: pytest.CaptureFixture[s
         main(["rules", "test", str(first), str(second)])
     printed = capsys.readouterr()
     said = printed.out + printed.err
-    assert "rule `same_sine`: can never fire: `any_sine` matches everything it matches" in said
+    assert "rule `same_sine`: can never fire: `any_sine` fires wherever it matches" in said
     assert "first.rw:1" in said
 
 

@@ -274,9 +274,9 @@ gives
 RIGHT = RULES.split('example "another')[0]
 BESIDE = """\
 examples twice
-example "beside" as "one value"
-    "i:8" => "i:9"
-    "f32[8]" => "f32[9]"
+example "beside"
+    graph f(x: f32[i:9]) -> y: f32[9]:
+        y[i] = add(x[i], x[i])
 gives no "the pattern matches nowhere"
 """
 

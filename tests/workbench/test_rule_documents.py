@@ -153,12 +153,20 @@ def test_a_name_is_declared_at_the_first_of_its_uses(text: str, before: str, use
 @pytest.mark.parametrize(
     ("file", "before", "others"),
     [
-        ("tile/pipelines/rings.rw", "rule pipeline_predicated", ["pipeline.rw", "tile/pipelines/rings.examples.rw"]),
+        (
+            "tile/pipelines/rings.rw",
+            "rule pipeline_predicated",
+            ["pipeline.rw", "refusals/tile/pipelines/rings.examples.rw", "tile/pipelines/rings.examples.rw"],
+        ),
         ("policy.rw", "number most_unrolled", ["tile/axes/mark_unroll.rw"]),
         (
             "tile/registers/permute_register_tile.rw",
             "rule permute_register_tile(V",
-            ["pipeline.rw", "tile/registers/permute_register_tile.examples.rw"],
+            [
+                "pipeline.rw",
+                "refusals/tile/registers/permute_register_tile.examples.rw",
+                "tile/registers/permute_register_tile.examples.rw",
+            ],
         ),
         ("tensor/online.rw", "attention_shape", []),  # the reason of a number is a text
     ],
