@@ -131,7 +131,7 @@ def test_the_nearest_sizes_are_tried(path: Path) -> None:
         remember(path, product(rows))
     for text, source, said in (
         (PRODUCT, "store", "from the store"),
-        (product(128, columns=77), "nearest", "64x96x80"),
+        (product(96, columns=64), "nearest", "64x96x80"),
         (product(192, columns=160), "nearest", "256x96x80"),
         (product(4096), "default", "nor at sizes near"),
         (PRODUCT.replace("relu", "tanh"), "default", "never tuned"),
