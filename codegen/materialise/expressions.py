@@ -142,12 +142,13 @@ def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
 
     Simplified expressions are kept by ranges: copies of two shared tiles alternate, and each finds again what it knew.
     """
-    before = {name: low.ranges.get(name) for name in ranges}
-    low.ranges.update(ranges)
-    if any(before[name] != ranges[name] for name in ranges):
+    before, known = low.ranges, (low.tidied, low.cells)
+    low.ranges = {**before, **ranges}
+    if low.ranges != before:
         low.tidied, low.cells = low.simplified.setdefault(frozenset(low.ranges.items()), ({}, {}))
     yield
-    # a name stays known after its loop: nothing reads it there, and a loop of the same shape finds its answers
+    low.ranges = before  # a value that is defined after a loop may have the name of the loop's variable
+    low.tidied, low.cells = known
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dplc.codegen.cuda import OURS, is_reserved, print_cuda, reserved, safe_names
@@ -40,3 +42,21 @@ def test_all_of_them_are_told_apart() -> None:
 def test_what_needs_no_change_keeps_its_name() -> None:
     made = safe_names(kernel(("x", "weight_1", "x_v")))
     assert [made[name] for name in ("x", "weight_1", "x_v")] == ["x", "weight_1", "x_v"]
+
+
+def test_a_value_named_like_an_earlier_loop_keeps_its_guard() -> None:
+    """The range of a loop's variable ends with the loop: an index that is loaded later may have its name."""
+    text = """## level: tile
+kernel k(at: i64[4], x: f32[7]) -> result: f32[4]:
+    Tile(i:4=THREAD):
+        for c in 0..2 serial:
+            a = load x[c]
+            total <- add(total, a)
+        c = load at[i]
+        if c < 7:
+            b = load x[c]
+            total <- add(total, b)
+        result[i] = total
+"""
+    code = print_cuda(materialise(read_program(text)[1][0], target("h200"))).text
+    assert re.search(r"\bc\w* < 7", code), code
