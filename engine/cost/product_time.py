@@ -89,23 +89,28 @@ def least_seconds(product: Product, target: Target, decided: tuple[int, ...]) ->
     The result is infinite if no tile fits.
     """
     tile = decided[:OF_BLOCKS]
+    if product.chunk in _chunks(product, target):  # the table of all chunks has the times of this one
+        product = product._replace(chunk=0)
     if len(decided) > OF_BLOCKS:  # tensor cores have no tiles of threads
         product = product._replace(unit=FMA, part_unit=FMA)
     for fixed in (tile,) if len(decided) > OF_BLOCKS else ((), tile):  # what no list has is priced by itself
         candidates, seconds = _priced(product, target, fixed)
-        for value, values in zip(decided, candidates, strict=False):
-            seconds = np.where(values == value, seconds, math.inf)
-        if seconds.min(initial=math.inf) < math.inf:
-            return float(f"{seconds.min():.4g}")  # of times that the form cannot tell apart the first is taken
+        chosen = seconds[np.logical_and.reduce([a == b for a, b in zip(candidates, decided, strict=False)])]
+        if chosen.size:
+            return float(f"{chosen.min():.4g}")  # of times that the form cannot tell apart the first is taken
     return math.inf
+
+
+def _chunks(product: Product, target: Target) -> tuple[int, ...]:
+    vector = target.vector_bytes // product.item
+    return tuple(n * vector for n in policy(target).chunk_vectors)
 
 
 @functools.lru_cache(maxsize=1024)
 def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[Decisions, Any]:
     """Return all candidates with the first decisions as given, and their seconds."""
     numbers = policy(target)
-    vector = target.vector_bytes // product.item
-    chunks = (product.chunk,) if product.chunk else tuple(n * vector for n in numbers.chunk_vectors)
+    chunks = (product.chunk,) if product.chunk else _chunks(product, target)
     steps = _up(product.depth, min(chunks))
     splits = (
         n for n in numbers.split_ways if n * numbers.split_chunks_each <= steps and _up(steps, _up(steps, n)) == n
