@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dplc.engine.language.format import logical_lines
+from dplc.engine.language.typed_slots import every
+from dplc.ir.diagnostic import Source
+from dplc.ir.text import equations as eq
+from dplc.ir.text import syntax as s
+from dplc.ir.text.parse import parse
 
 MOST, MOST_OF_SIXTEEN = 40, 25
-FOLDER = Path(__file__).resolve().parents[2] / "rules" / "tile"
+MOST_LETS, MOST_PARAMETERS, MOST_IFS = 8, 8, 2
+RULES = Path(__file__).resolve().parents[2] / "rules"
+FOLDER = RULES / "tile"
 SIXTEEN = (  # in the order of their passes: a file, or FILE:RULE
     "axes/tileify", "blocks/chunk_matmul_k", "blocks/split_k:split_matmul_k", "rows/cooperative_reduce",
     "blocks/blockify_launch",
@@ -95,3 +102,45 @@ def test_a_long_rule_is_seen(tmp_path: Path) -> None:
         "## Long.\nrule long on tile\n" + "    a = 1\n" * 40 + '\nexample "x"\n    b = 1\n'
     )
     assert [one.lines for one in declared_in(tmp_path / "long.rw")] == [42]
+
+
+def thickets(path: Path) -> Iterator[str]:
+    """Yield what is too much for a reader in a file: `let`s and parameters of a rule, a group of guards or a fact."""
+    for one in parse(Source(path.name, path.read_text())):
+        parts: tuple[s.Syntax, ...] = ()
+        match one:
+            case s.Rule(clauses=clauses):
+                parts = clauses
+            case eq.GuardGroup(body=body):
+                parts = body
+            case s.FactOf(value=s.LetExpression(lets=lets, value=value)):
+                parts = (*lets, value)
+            case s.FactOf(value=value):
+                parts = (value,)
+            case _:
+                continue
+        lets = sum(isinstance(part, s.LetClause) for part in parts)
+        if lets > MOST_LETS:
+            yield f"{one.name}: {lets} times `let`"
+        if len(one.parameters) > MOST_PARAMETERS:
+            yield f"{one.name}: {len(one.parameters)} parameters"
+        for part in parts:
+            asked = (*every(part, s.Choice), *(each for each in every(part, s.Comprehension) if each.condition))
+            if not isinstance(part, s.Rewrite) and len(asked) > MOST_IFS:
+                yield f"{one.name}: {len(asked)} times `if` in line {part.span.line}"
+
+
+def test_no_rule_is_a_thicket() -> None:
+    written = [path for path in sorted(RULES.rglob("*.rw")) if not path.name.endswith(".examples.rw")]
+    assert [found for path in written for found in thickets(path)] == []
+
+
+def test_a_thicket_is_seen(tmp_path: Path) -> None:
+    lets = "".join(f"let a{n} = {n} if {n} > 2 else 1 if {n} > 1 else 0 if {n} > 0 else 3\n" for n in range(9))
+    (tmp_path / "wild.rw").write_text(
+        f"rule wild on tile\nmatch\n    body..\n{lets}rewrite\n    body..\n\n"
+        'guards wide(a, b, c, d, e, f, g, h, i):\n    require a > b else "less"\n'
+    )
+    assert [found.partition(" in ")[0] for found in thickets(tmp_path / "wild.rw")] == [
+        "wild: 9 times `let`", *["wild: 3 times `if`"] * 9, "wide: 9 parameters",
+    ]  # fmt: skip
