@@ -22,6 +22,7 @@ from ...ir.text import syntax as s
 from ...ir.text.parse import parse
 from ...ir.text.syntax import children, walk, words_in
 from .sorts import KINDS_OF_WORDS, word_taken
+from .spelling import expression
 from .splits import Splits, steps
 from .typed_slots import every, names, substituted
 
@@ -185,6 +186,9 @@ _WORDS: dict[type, str] = {
 }  # fmt: skip
 
 
+_READ = {s.NameOf, s.Member, s.Keyword, s.Guard, s.Text}  # their texts are values, or names of fields
+
+
 class Shared:
     """The forms and the groups of guards of one file. A form may hold those above it. unused: by no rule so far."""
 
@@ -235,8 +239,14 @@ class Shared:
                 call,
                 "give each parameter a value",
             )
+        given = dict(zip(wanted, call.items, strict=True))
+        texts = {part for node in walk(declared.body) if type(node) not in _READ for part in children(node)}
+        for name, item in given.items():
+            if name in texts and not isinstance(item, s.NameOf):
+                what = f"`{word} {declared.name}` says `{name}` where only a name can be"
+                raise DplcError(what, item, f"name it first, as `let {name} = {expression(item)}`")
         self.unused.pop((word, call.fn), None)
-        return substituted(declared.body, dict(zip(wanted, call.items, strict=True)))
+        return substituted(declared.body, given)
 
 
 def _check_shared(declared: Declared) -> None:
