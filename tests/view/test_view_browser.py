@@ -200,6 +200,15 @@ def test_lines_of_the_open_columns_show_forty_characters(browser: Browser) -> No
     )
 
 
+def test_a_column_that_opens_is_as_high_as_its_lines(browser: Browser) -> None:
+    record = record_of(RMSNORM)
+    record["columns"][5].update(lines=["int n;"] * 1600, units=[[line, "k"] for line in range(0, 1600, 400)])
+    browser.open(record)
+    opened = "document.querySelectorAll('.bar .chip')[5].click(), rows[5][0].closest('.lines').scrollHeight"
+    whole, one = browser.js(f"[({opened}), rows[5][0].offsetHeight]")  # before the browser has painted a line
+    assert 1600 * one <= whole < 1650 * one, (whole, one)
+
+
 def test_the_effect_of_a_firing_has_its_own_column(browser: Browser) -> None:
     browser.open(record_of(RMSNORM))
     browser.tab("timeline")

@@ -62,8 +62,9 @@ function listing(column, place) {
   const list = make("div", { class: "lines", role: "listbox", tabindex: 0, "aria-label": `${title(column)}, lines` });
   const starts = [...new Set([0, ...column.units.map((unit) => unit[0])])].sort((a, b) => a - b);
   starts.forEach((start, number) => {
-    const unit = make("div", { class: "unit", role: "presentation" });
-    for (let line = start; line < (starts[number + 1] ?? column.lines.length); line++) {
+    const end = starts[number + 1] ?? column.lines.length;
+    const unit = make("div", { class: "unit", role: "presentation", lines: end - start });
+    for (let line = start; line < end; line++) {
       const row = make("div", { class: "ln", role: "option", id: `l${place}-${line}`, "data-line": line, "aria-selected": "false", "aria-label": column.lines[line].trim() ? null : "empty line" },
         make("span", { class: "no", "aria-hidden": "true" }, String(line + 1)), ...code(column.lines[line]), ...(column.name === "cuda" ? costs(line) : []));
       rows[place][line] = row;
@@ -121,7 +122,7 @@ function reveal(row, again = true) {
   const top = row.getBoundingClientRect().top - list.getBoundingClientRect().top;
   if (top < 30 || top > list.clientHeight - 60) list.scrollTop += top - list.clientHeight / 3;
   aside(list, row);
-  if (again) requestAnimationFrame(() => reveal(row, false)); // what came into sight has its true height only now
+  if (again) requestAnimationFrame(() => reveal(row, false)); // a line out of sight has its true width only now
 }
 
 // A column is narrow, and a line far inside of loops begins to the right of it: what it says comes into sight.

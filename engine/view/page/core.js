@@ -10,6 +10,7 @@ function make(tag, fields, ...children) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "own") node.style.setProperty("--own", `var(--${value})`);
+    else if (name === "lines") node.style.setProperty("--lines", value);
     else if (name === "width") node.style.width = value;
     else node.setAttribute(name, value === true ? "" : value);
   }
