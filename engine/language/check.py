@@ -279,10 +279,10 @@ class Checks(CheckedRule):
         A variable under another name in the template is reported there (`unbound`) alone.
         """
         times = {name.text for name, _ in self.occurrences}
-        meant = self._unread and any(one.what.startswith("unbound variable") for one in self.unbound())
+        meant = any(one.what.startswith("unbound variable") for one in self.unbound())
         for name in () if meant else self._unread:
             place = next(one for one in self.pattern if name in names(one.node))
-            axis = place.what == "`name` of `Axis`" or place.want == AXIS
+            axis = place.what in ("an axis", "`name` of `Axis`") or place.want == AXIS
             yield Finding(
                 f"`{name.text}` is bound but never used",
                 name,

@@ -306,7 +306,7 @@ VIEWS = ("program", "timeline", "kernels", "fusion", "tuning", "egraph")
 
 def test_nothing_overflows(browser: Browser, searched: Record) -> None:
     browser.open(searched)
-    for width in (1500, 420):
+    for width in (1600, 1280, 420):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         for view in VIEWS:
