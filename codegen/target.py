@@ -57,9 +57,9 @@ class Target:
     - swizzle_bytes: bytes of a swizzled row of shared memory; it reaches all banks
     - copies_in_background: whether copies to shared memory bypass registers (cp.async, from sm_80)
     - boxes_by_tma: whether one thread issues the copy of a whole box (TMA, from sm_90)
-    - atoms: what its tensor cores multiply at once, a list of records: name, dtypes of the operands (two of them if
-      mixed), dtype of the sums, m, n, k and the extents of its axes. An asynchronous one is WGMMA; its matrices may
-      run across the rows of a shared tile if it says `across`
+    - atoms: the MMA instructions of the device, a list of records: name, dtypes of the operands, dtype of the sums,
+      m, n, k and the extents of the axes. `asynchronous` ones are WGMMA; with `across`, their matrices may run across
+      the rows of a shared tile
 
     policy: what rule files override of the numbers of `rules/policy.rw`; a device file does not have it.
     """

@@ -163,7 +163,6 @@ class AtomRecord(NamedTuple):
     name: Var
     dtypes: tuple[Var, ...]
     sums: Var
-    mixed: bool
     asynchronous: bool
     across: bool
     m: int
@@ -185,7 +184,7 @@ def atoms_of(sm: int) -> tuple[AtomRecord, ...]:
     """Return the atoms that a machine has."""
     return tuple(
         AtomRecord(
-            Var(atom.name), tuple(map(Var, atom.dtypes)), Var(atom.sums), atom.mixed, atom.asynchronous, atom.across,
+            Var(atom.name), tuple(map(Var, atom.dtypes)), Var(atom.sums), atom.asynchronous, atom.across,
             atom.m, atom.n, atom.k, **dict(atom.axes),
         )
         for atom in _ALL

@@ -166,7 +166,7 @@ def computes(site: Site, atom: AtomRecord, products: ValueList) -> bool:
 def atom_multiplies(site: Site, atom: AtomRecord, a: Var, b: Var) -> bool:
     """Return whether an atom multiplies operands of two dtypes. f32 loses bits: it needs the policy `tf32_products`."""
     asked = a.name != "f32" or policy(site.target).tf32_products > 0
-    return asked and a in atom.dtypes and (a == b or (atom.mixed and b in atom.dtypes))
+    return asked and ATOMS[atom.name.name].multiplies(a.name, b.name)
 
 
 @tile_fact

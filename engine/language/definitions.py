@@ -23,7 +23,7 @@ from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import rebuilt, words_in
 from .evaluate import FACTS, MISTAKES, RESERVED, Expressions, Value
 from .sorts import READABLE
-from .typed_slots import calls, is_variable, names, names_in, substituted
+from .typed_slots import calls, every, is_variable, names, names_in, substituted
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
 
@@ -316,7 +316,7 @@ _COMPUTED = frozenset(("int", "num", "bool", "record", "axis"))  # sorts whose v
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
     """Return the value of a fact with arguments in place of parameters.
 
-    An argument that the fact reads several times is computed once, as a `let`.
+    An argument that the fact reads several times, or for each element of a list, is computed once, as a `let`.
     """
     wanted = len(fact.parameters)
     if len(asked.items) != wanted:
@@ -324,6 +324,8 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
         raise DplcError(f"fact `{fact.name}` takes {counted}", asked, "give each parameter a value", (note,))
     reads, taken = Counter(read.text for read in names(fact.value)), names_in(asked.items)
+    for each in every(fact.value, s.Comprehension):
+        reads.update(names_in((each.element, each.condition)))
     given, lets = dict[str, s.Syntax](), list[s.LetClause]()
     for parameter, item in zip(fact.parameters, asked.items, strict=True):
         name, sort = parameter.name, (parameter.sort or "any").strip("[]")

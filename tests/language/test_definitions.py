@@ -73,6 +73,7 @@ def test_the_variable_of_a_fact_catches_no_name_of_an_argument() -> None:
         ("middle_part(2*largest, largest)", 1, [14]),
         ("[middle_part(n, fitting) for n in [6, 64]]", (1, 4), [6, 64]),
         ("middle_part(min([n for n in divisors(largest) if n > 1]), 8)", 1, [7, 7]),
+        ("parts_up_to(64, max(divisors(8)))", (1, 2, 4, 8), [8, 64]),
     ],
 )
 def test_named_parts_of_a_fact_are_computed_once(asked: str, value: object, divided: list[int]) -> None:
@@ -85,7 +86,7 @@ def test_named_parts_of_a_fact_are_computed_once(asked: str, value: object, divi
         return divisors.ask(n)
 
     expressions.facts = {**expressions.facts, "divisors": replace(divisors, ask=noted)}
-    (let, *_) = rules(NAMED, ASKING.replace("parts_up_to(K, 8)", asked)).rules["unroll"].clauses
+    (let, *_) = rules(FACT + NAMED, ASKING.replace("parts_up_to(K, 8)", asked)).rules["unroll"].clauses
     assert expressions.compile(let.value)({"K": 64, "largest": 7, "fitting": 4}) == value
     assert found == divided
 

@@ -339,3 +339,28 @@ def test_an_override_for_one_device_is_checked_and_run(tmp_path: Path) -> None:
     for kind, label, line in (("examples", "1 of 2 hold", 19), ("check", "1 ok", 14)):
         answer = Request(kind, "twice", None, path, {path: own.format("3.0")}, None).answer(lambda *progress: None)
         assert (answer.label, [wrong.span and wrong.span.line for wrong in answer.wrong]) == (label, [line])
+
+
+SHARED = """\
+guards small():
+    require size(loops(bdy)) == 0 else "it has loops"
+
+rule mine on tile
+match
+    Tile(axes..):
+        body..
+guards small()
+rewrite
+    Tile(axes..):
+        Sync()
+        body..
+"""
+
+
+def test_a_mistake_in_shared_guards_is_shown_at_their_line() -> None:
+    """Also once a line above them moves them, and not the rule that reads them."""
+    typed, end = Document(MINE), SHARED.index("rule mine")
+    for text in (SHARED, "# One.\n" + SHARED, "# One.\n" + SHARED[:end].rstrip() + "\n" + SHARED[end:]):
+        (wrong,) = (one for one in typed.problems(text) if "unbound variable `bdy`" in one.what)
+        assert wrong.span is not None
+        assert "loops(bdy)" in text.splitlines()[wrong.span.line - 1] and "loops(bdy)" in wrong.render()
