@@ -372,13 +372,15 @@ def test_integers_of_windows_are_exact() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 @pytest.mark.sampled(2)
-def test_common_multiples_wrap_as_torch_does(dtype: torch.dtype) -> None:
+def test_common_divisors_and_multiples_wrap_as_torch_does(dtype: torch.dtype) -> None:
     info = torch.iinfo(dtype)
-    least = [info.min] if dtype.itemsize < 4 else []  # wider ones stop PyTorch itself
     numbers = torch.tensor(
-        [*least, *range(info.min + 1, info.min + 9), *range(-9, 13), 90, 100, info.max - 1, info.max, info.max // 3]
+        [*range(info.min, info.min + 9), *range(-9, 13), 90, 100, info.max - 1, info.max, info.max // 3]
     ).to(dtype)
     a, b = torch.meshgrid(numbers, numbers, indexing="ij")
+    emulated(("torch.gcd(a, b)",), (a, b, b))
+    if dtype.itemsize >= 4:  # multiples of the least number stop PyTorch itself
+        a, b = a[1:, 1:], b[1:, 1:]
     emulated(("torch.lcm(a, b)",), (a, b, b))
 
 
