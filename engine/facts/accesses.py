@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
@@ -34,7 +33,7 @@ from ...ir.loop import Load, Store
 from ...ir.node import CLASSES, Node, memoised, nodes, values
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import simplify
-from ...ir.sizes import at_hint, hinted
+from ...ir.sizes import at_hint
 from ...ir.tile import SharedTile, Stage
 from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, statement_fact
 from ..language.rule import policy
@@ -256,9 +255,6 @@ def _gather_coefficients(value: Any, found: Coefficients) -> None:
 # ---- Facts about axes, launches and what a thread has to hold.
 
 
-THOUSANDTHS = 1000  # a unit: shares as whole numbers
-
-
 @statement_fact
 def names(axes: AxisList) -> tuple[Var, ...]:
     """Return the names of some axes."""
@@ -426,57 +422,6 @@ def values_of(body: Block) -> Iterator[Any]:
         yield from values_of(getattr(stmt, "body", ()))
 
 
-# ---- how tiles fill the device
-
-
-class BlockShape(NamedTuple):
-    """The outputs of a block: in all, `area`."""
-
-    rows: int
-    columns: int
-    area: int
-
-
-@statement_fact
-def squarest(site: Site, area: int, rows: int, columns: int) -> BlockShape:
-    """Return the most nearly square tile of at most an area: `.rows`, `.columns`, `.area`.
-
-    Neither side exceeds the available extent. Neither exceeds `tile_side` if the area is at most its square.
-    """
-    side, odd = policy(site.target).tile_side, policy(site.target).odd_square
-    return _squarest(area, hinted(rows), hinted(columns), side, odd)
-
-
-def _power(least: int) -> int:
-    """Return the least power of two that is at least a number."""
-    return 1 << (max(least, 1) - 1).bit_length()
-
-
-@functools.lru_cache
-def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> BlockShape:
-    unit = odd if area % odd**2 == 0 else 1
-    side = max(least_side, area // least_side) if unit == 1 else unit * _power(least_side // unit)
-    height = unit << ((area // unit**2).bit_length() - 1) // 2
-    height *= 2 if area // height > 2 * height else 1  # 64 x 48, not 32 x 96
-    height = min(side, unit * _power(-(-rows // unit)), height)
-    width = min(side, area // height, unit * _power(-(-columns // unit)))
-    return BlockShape(height, width, height * width)
-
-
-@statement_fact
-def useful(site: Site, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
-    """Return the useful share of the device's work, in thousandths, if blocks compute tiles of an area.
-
-    The last parameter is the number of tiles that each multiprocessor computes at a time.
-    """
-    rows, columns, batch = hinted(rows), hinted(columns), hinted(batch)
-    shape = squarest(site, area, rows, columns)
-    tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
-    at_once = beside * site.target.multiprocessors
-    rounded = -(-tiles // at_once) * at_once
-    return THOUSANDTHS * batch * rows * columns // (rounded * shape.rows * shape.columns)  # type: ignore[no-any-return]
-
-
 # ---- Facts about operands that a product reads through a window: an index combines an axis and a loop.
 
 
@@ -568,13 +513,6 @@ def widest_pair(site: Site, i: Var, j: Var, body: Block) -> bool:
         for pair in combinations(site.tile_axes, 2)
         if matmul_loops(body, frozenset(axis.name for axis in pair), multiplies_values(site))
     )
-
-
-@statement_fact
-def tiles_kept(i: Var, j: Var, body: Block) -> int:
-    """Count the sums that a thread keeps for each index along two axes: the sums that vary with both axes."""
-    sums = {stmt.acc for stmt in summary(body).sums}
-    return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
 @statement_fact
