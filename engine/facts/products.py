@@ -44,6 +44,16 @@ def product_of(site: Site, loop: Var | None = None) -> Product | None:
     return _product(site, *max(found, key=lambda one: _steps(site, one[1]))) if found else None
 
 
+@fact("blocks_alike(any, int, int) -> int", "tile")
+def blocks_alike(site: Site, product: Product | None, extent: Any, side: int) -> int:
+    """Return what the blocks along a side of a product are rounded up to, so that clusters divide them (WGMMA).
+
+    Blocks of a number that is known are as they are. Those of a size are whole clusters, where there is more than one.
+    """
+    grouped = product is not None and product.unit == GROUP and extent.__class__ is not int
+    return policy(site.target).cluster_blocks if grouped and at_hint(extent) > side else 1
+
+
 def _nests(body: Block, around: tuple[For, ...]) -> Iterator[tuple[For, ...]]:
     """Yield the loops around each reduction that contains no other loop, outermost first."""
     for stmt in body:
