@@ -114,7 +114,7 @@ def _operand(site: Site, axis: Axis, other: Axis, nest: tuple[For, ...]) -> Oper
     gathered = any(axis.name in names and loops & names for load in loads for names in map(free_names, load.idx))
     along = not gathered and all(nest[-1].var in free_names(load.idx[-1]) for load in loads if load.idx)
     width = 1 if gathered else min((_width(site, load) for load in loads), default=1)
-    count = len({load.buf for load in loads}) // len(accumulators(inner))
+    count = len({load.buf for load in loads}) // max(1, len(accumulators(inner)))
     return OperandCost(max(1, count), _work(inner, names, {axis.name}), along, width)
 
 
