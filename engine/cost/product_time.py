@@ -16,7 +16,7 @@ from ...codegen.target import Target
 from ..language.rule import policy
 from .limits import fixed_seconds, traffic_seconds
 from .memory_model import BARRIER_CYCLES, CLUSTER_CYCLES, L2_SHARE, LANES, LINE, SHARED_CYCLES, WORD
-from .predict import BLOCK_RESERVE, UNHIDDEN
+from .predict import BLOCK_RESERVE, UNHIDDEN, register_budget
 
 READ = 0.75  # wavefronts of shared memory per value that a warp reads: vectors of 16 bytes, of which lanes share some
 BESIDE = 2  # instructions of a step of a thread that are neither products nor reads: copies and addresses
@@ -42,8 +42,9 @@ class Product(NamedTuple):
 
     item: bytes of an element. unit: what multiplies, and part_unit: if blocks share the reduction, so that nothing else
     is in the kernel. chunk: steps of a chunk, 0 before there are chunks. read, others: bytes of the buffers that the
-    reduction reads, and of all others. guarded: whether a guard of a ragged end is in the loop. work: instructions for
-    each pair of elements beside their product.
+    reduction reads, and of all others. held: registers of a thread in all, and for each of its rows, columns and
+    outputs, on the fp32 pipe. guarded: whether a guard of a ragged end is in the loop. work: instructions for each pair
+    of elements beside their product.
     """
 
     rows: int
@@ -59,6 +60,7 @@ class Product(NamedTuple):
     others: int
     left: OperandCost
     right: OperandCost
+    held: tuple[int, int, int, int] = (0, VECTOR, VECTOR, 1)
     guarded: bool = False
     work: float = 0.0
 
@@ -80,6 +82,7 @@ class Decisions(NamedTuple):
 
 MOST_THREADS, FEWEST = 256, 4  # threads of a block, outputs of a thread
 SMALLEST = 16  # side of a tile that is offered for any extents
+FULL = 4  # blocks for each multiprocessor beyond which a reduction is not shared by more
 OF_BLOCKS = 4  # decisions that are made before those about threads
 
 
@@ -124,6 +127,8 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
         grid = _grid((lists[0], own, *lists[2:], threads, threads), numbers.most_accumulators // product.sums)
         for n, extent in ((2, product.rows), (3, product.columns)):
             grid = grid[:, (grid[n] < 2 * max(extent, SMALLEST)) | (grid[n] == min(lists[n]))]
+        blocks = product.batch * _up(product.rows, grid[2]) * _up(product.columns, grid[3])
+        grid = grid[:, (grid[1] == min(own, default=1)) | (grid[1] * blocks <= FULL * target.multiprocessors)]
         grids.append(grid)
         seconds.append(times(product, unit, Decisions(*grid), target))
         if unit == GROUP:  # each warp multiplies a tile that groups of four cannot
@@ -179,7 +184,8 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
             wanted = n <= np.maximum(min(numbers.slice_ways), idle)
             divides = (d.chunk % n == 0) & (d.chunk >= 2 * n * WORD) & (n * threads <= numbers.block_threads)
             slices = np.where(few & room & wanted & divides, n, slices)
-        registers = d.down * d.across * p.sums + d.down + p.sums * d.across
+        once, of_row, of_column, of_output = p.held
+        registers = once + of_row * d.down + of_column * d.across + of_output * d.down * d.across
         threads = threads * slices
     elif unit == WARP:
         down, across = _warps(p, d, numbers)
@@ -193,7 +199,7 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
         fits &= (d.rows % 64 == 0) & (d.rows <= 128) & (d.columns % 64 == 0)
         fits &= d.chunk * p.item % target.swizzle_bytes == 0
     fits &= area <= numbers.most_accumulators * threads // slices
-    registers = registers + numbers.address_registers + numbers.register_slack
+    registers = registers + numbers.address_registers
     sums = np.where(slices > 1, slices * WORD * area, 0)
     ring, room = numbers.ring_slots, (target.smem + stage - sums) // 2
     if unit == GROUP:
@@ -202,7 +208,7 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     shared = stages * stage + sums
     fits &= (stages >= (min(ring) if unit == GROUP else 1)) & (shared <= target.smem)
     fits &= (threads >= LANES) & (threads <= target.most_threads)
-    fits &= (registers < 256) & (registers * threads <= target.registers)
+    fits &= registers <= register_budget(threads, target) + numbers.register_slack
     return _Block(threads, slices, stages, shared, registers, fits)
 
 
@@ -263,7 +269,7 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
 
 def _reads(operand: OperandCost, values: Any) -> Any:
     """Return the instructions of a step that read values of a thread from shared memory."""
-    return values / VECTOR if operand.along else np.where(values % VECTOR == 0, values / VECTOR, values)
+    return values / (VECTOR if operand.along else np.gcd(values, VECTOR))
 
 
 def _shared(operand: OperandCost) -> float:

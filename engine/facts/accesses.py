@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
-from ...ir.expr import Axis, Binary, Var, binary, free_names, is_int, linear
+from ...ir.expr import Axis, Binary, NameSet, Var, binary, free_names, is_int, linear
 from ...ir.facts.layout import (
     DTYPE_BYTES,
     VECTOR_BYTES,
@@ -292,26 +292,35 @@ def registers(site: Site, axes: AxisList, body: Block) -> int:
     Every accumulator and loaded fragment counts once per register value. Fetched values that are not yet put count
     too.
     """
-    found = summary(body)
-    vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
     extent = _register_extents(axes)
+    count: int = policy(site.target).address_registers
+    vectors = {loop.var: loop.stop for loop in summary(body).loops if loop.role == "VEC"}
+    for varying, copied, per_word in values_held(site, body, vectors):
+        count += -(-_product(extent, varying) * copied // per_word)
+    return count
+
+
+def values_held(site: Site, body: Block, vectors: dict[str, Any]) -> Iterator[tuple[NameSet, int, int]]:
+    """Yield the names with which each value of a thread varies, its elements for each, and how many a register holds.
+
+    vectors: the extents of loops along which a load is one vector where its elements are neighbours.
+    """
+    found = summary(body)
+    loops = {loop.var for loop in found.loops}
     folded: dict[str, set[str]] = defaultdict(set)
     for stmt in found.combines:
         for acc in stmt.accs:
             folded[acc] |= free_names(stmt.over)
-    count: int = policy(site.target).address_registers
     for total in {stmt.acc: stmt for stmt in found.sums}.values():
-        varying = dependencies(total.val, body) - folded[total.acc]
-        count += _product(extent, varying)
+        yield dependencies(total.val, body) - folded[total.acc] - loops, 1, 1
     for product in {stmt.acc: stmt for stmt in found.mmas}.values():
-        varying = dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product)
-        count += _product(extent, varying)
+        yield dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product), 1, 1
     words = {e: ATOMS[stmt.atom].per_word for stmt in found.mmas for e in (stmt.a, stmt.b)}
     for load in {(s.buf, s.idx): s for s in found.loads}.values():
-        flat = address(site.kernel, load.buf, load.idx)
-        wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
-        count += -(-_product(extent | wide, free_names(load.idx)) // words.get(Var(load.dst), 1))
-    return count
+        names = free_names(load.idx)
+        inside = {name: n for name, n in vectors.items() if name in names}
+        wide = (n for name, n in inside.items() if is_vector(address_of(site, load), name, n))
+        yield names, math.prod(wide), words.get(Var(load.dst), 1)
 
 
 @statement_fact

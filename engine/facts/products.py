@@ -16,11 +16,11 @@ from ...ir.program import Block
 from ...ir.sizes import at_hint
 from ...ir.tile import Stage
 from ..cost.limits import COSTS
-from ..cost.product_time import FMA, GROUP, WARP, OperandCost, Product, least_seconds
+from ..cost.product_time import FMA, GROUP, VECTOR, WARP, OperandCost, Product, least_seconds
 from ..language.evaluate import fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
-from .accesses import accesses
+from .accesses import accesses, values_held
 from .fragments import computes, products
 from .structure import multiplies_values
 
@@ -102,8 +102,24 @@ def _product(site: Site, pair: tuple[Axis, Axis], nest: tuple[For, ...]) -> Prod
         max(1, sum(len(along) == 2 for along in varying.values())), item,
         _unit(site, site.tile_body), _unit(site, nest[:1]), _steps(site, nest[1:]) if chunked else 0,
         operands, sum(bytes_of.values()) - operands, left, right,
-        guarded, _work(inner, names, names),
+        _held(site, pair, nest[-1].var, (left, right)), guarded, _work(inner, names, names),
     )  # fmt: skip
+
+
+def _held(
+    site: Site, pair: tuple[Axis, Axis], loop: str, operands: tuple[OperandCost, OperandCost]
+) -> tuple[int, int, int, int]:
+    """Return the registers that a thread holds in all, for each row, for each column and for each output.
+
+    Operands whose elements are neighbours along the loop are read in vectors (`vector_reduce`). Those that are computed
+    are read once more, to compute them in shared memory (`share_operand`).
+    """
+    count = [0, *(int(one.work > 0) for one in operands), 0]
+    wide = [1, *(VECTOR if one.along else 1 for one in operands), 1]
+    for names, *_ in values_held(site, site.tile_body, {}):
+        along = (pair[0].name in names) + 2 * (pair[1].name in names)
+        count[along] += wide[along] if loop in names else 1
+    return count[0], count[1], count[2], count[3]
 
 
 def _operand(site: Site, axis: Axis, other: Axis, nest: tuple[For, ...]) -> OperandCost:

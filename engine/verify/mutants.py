@@ -203,7 +203,10 @@ def _first_line(node: s.Syntax) -> str:
 DRAWS = 300  # programs that are drawn for a refusal
 
 
-HEAD = "# Programs that the rules reject. `dplc rules test FILE --accept` draws one for each `require` without an example.\n"
+HEAD = (
+    "# Programs that the rules reject. "
+    "`dplc rules test FILE --accept` draws one for each `require` without an example.\n"
+)
 
 
 def drawn_refusals(rules: RuleSet, sources: set[str]) -> Iterator[tuple[Path, str]]:
