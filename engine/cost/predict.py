@@ -22,7 +22,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from ...codegen.target import Target
 from .instruction_counts import InstructionCounts, substituted_work
 from .limits import fixed_seconds
 from .memory_model import LANES, alone
+
+Array: TypeAlias = Any  # of numpy: a number or a truth value for each candidate
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 MOST_REGISTERS = 255  # of one thread
@@ -75,7 +77,7 @@ def _most_blocks(launch: InstructionCounts, target: Target) -> dict[str, int]:
     }
 
 
-def register_budget(threads: Any, target: Target) -> Any:
+def register_budget(threads: Array, target: Target) -> Array:
     """Return the registers that the compiler may give to a thread of a block, or of each of an array of blocks."""
     share = target.registers // (-(-threads // LANES) * LANES)
     return np.minimum(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)

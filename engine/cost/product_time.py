@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ...codegen.target import Target
 from ..language.rule import policy
 from .limits import fixed_seconds, traffic_seconds
 from .memory_model import BARRIER_CYCLES, CLUSTER_CYCLES, L2_SHARE, LANES, LINE, SHARED_CYCLES, WORD
-from .predict import BLOCK_RESERVE, UNHIDDEN, register_budget
+from .predict import BLOCK_RESERVE, UNHIDDEN, Array, register_budget
 
 READ = 0.75  # wavefronts of shared memory per value that a warp reads: vectors of 16 bytes, of which lanes share some
 BESIDE = 2  # instructions of a step of a thread that are neither products nor reads: copies and addresses
@@ -72,12 +72,12 @@ class Decisions(NamedTuple):
     columns: of the tile of a block. down, across: rows and columns of a thread; 1 on tensor cores.
     """
 
-    chunk: Any
-    ways: Any
-    rows: Any
-    columns: Any
-    down: Any
-    across: Any
+    chunk: Array
+    ways: Array
+    rows: Array
+    columns: Array
+    down: Array
+    across: Array
 
 
 MOST_THREADS, FEWEST = 256, 4  # threads of a block, outputs of a thread
@@ -110,7 +110,7 @@ def _chunks(product: Product, target: Target) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[Decisions, Any]:
+def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[Decisions, Array]:
     """Return all candidates with the first decisions as given, and their seconds."""
     numbers = policy(target)
     chunks = (product.chunk,) if product.chunk else _chunks(product, target)
@@ -118,7 +118,7 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
     splits = (
         n for n in numbers.split_ways if n * numbers.split_chunks_each <= steps and _up(steps, _up(steps, n)) == n
     )
-    offered: Any = (chunks, (1, *splits), numbers.tile_sides, numbers.tile_sides)
+    offered: Array = (chunks, (1, *splits), numbers.tile_sides, numbers.tile_sides)
     lists = (*((value,) for value in fixed), *offered[len(fixed) :])
     grids, seconds = [], []
     for unit in dict.fromkeys((product.unit, product.part_unit)):
@@ -138,7 +138,7 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
 
 
 @functools.lru_cache(maxsize=64)
-def _grid(lists: tuple[tuple[int, ...], ...], most: int) -> Any:
+def _grid(lists: tuple[tuple[int, ...], ...], most: int) -> Array:
     """Return all combinations of lists for the decisions, a row for each, whose threads are whole warps."""
     grid = np.array(np.meshgrid(*lists, indexing="ij")).reshape(len(lists), -1)
     rows, columns, down, across = grid[2:]
@@ -148,7 +148,7 @@ def _grid(lists: tuple[tuple[int, ...], ...], most: int) -> Any:
     return grid[:, (down * across == 1) | power]
 
 
-def _up(a: Any, b: Any) -> Any:
+def _up(a: Array, b: Array) -> Array:
     """Divide and round up."""
     return -(-a // b)
 
@@ -156,12 +156,12 @@ def _up(a: Any, b: Any) -> Any:
 class _Block(NamedTuple):
     """A block of each candidate: what it holds. slices: teams of threads that share a chunk. stages: of its ring."""
 
-    threads: Any
-    slices: Any
-    stages: Any
-    shared: Any
-    registers: Any
-    fits: Any
+    threads: Array
+    slices: Array
+    stages: Array
+    shared: Array
+    registers: Array
+    fits: Array
 
 
 def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
@@ -212,17 +212,17 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     return _Block(threads, slices, stages, shared, registers, fits)
 
 
-def _copied(p: Product, d: Decisions) -> Any:
+def _copied(p: Product, d: Decisions) -> Array:
     """Return the bytes of both operands that a block copies in a step."""
     return (d.rows * p.left.loads + p.sums * d.columns * p.right.loads) * p.item
 
 
-def _whole(p: Product, d: Decisions) -> Any:
+def _whole(p: Product, d: Decisions) -> Array:
     """Return whether the chunks are whole, so that no guard of a ragged end is in the loop."""
     return (p.depth % d.chunk == 0) & (not p.guarded)
 
 
-def _warps(p: Product, d: Decisions, numbers: Any) -> tuple[Any, Any]:
+def _warps(p: Product, d: Decisions, numbers: Array) -> tuple[Array, Array]:
     """Return the warps along the sides of a tile, as `fragment_tile` places them."""
     down = np.maximum(np.minimum(2, d.rows // 16), d.rows // numbers.fragment_side)
     return down, np.maximum(np.minimum(2, d.columns // 8), p.sums * d.columns // numbers.fragment_side)
@@ -231,10 +231,10 @@ def _warps(p: Product, d: Decisions, numbers: Any) -> tuple[Any, Any]:
 class _Work(NamedTuple):
     """Work of a block of each candidate: instructions of warps, issued and on the fp32 pipe, wavefronts, operations."""
 
-    issued: Any
-    pipe: Any
-    lines: Any
-    tensor: Any
+    issued: Array
+    pipe: Array
+    lines: Array
+    tensor: Array
 
 
 def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) -> _Work:
@@ -267,7 +267,7 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
     return _Work(issued + COPY * narrow / LANES, pipe, lines, tensor)
 
 
-def _reads(operand: OperandCost, values: Any) -> Any:
+def _reads(operand: OperandCost, values: Array) -> Array:
     """Return the instructions of a step that read values of a thread from shared memory."""
     return values / (VECTOR if operand.along else np.gcd(values, VECTOR))
 
@@ -278,7 +278,7 @@ def _shared(operand: OperandCost) -> float:
 
 
 @np.errstate(all="ignore")  # candidates that do not fit
-def times(product: Product, unit: str, d: Decisions, target: Target) -> Any:
+def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     """Return the seconds of a product by each candidate; infinite for one that does not fit a block.
 
     unit: what multiplies.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
 
-from ...ir.expr import Axis, Call, Var, free_names
+from ...ir.expr import Axis, Call, Size, Var, free_names
 from ...ir.facts.layout import DTYPE_BYTES, WORD, params, stages
 from ...ir.facts.structure import accumulators, dependencies, is_outer_product, summary
 from ...ir.loop import For, If, Load
 from ...ir.node import nodes, replace
-from ...ir.program import Block
+from ...ir.program import Block, Stmt
 from ...ir.sizes import at_hint
 from ...ir.tile import Stage
 from ..cost.limits import COSTS
@@ -45,12 +44,12 @@ def product_of(site: Site, loop: Var | None = None) -> Product | None:
 
 
 @fact("blocks_alike(any, int, int) -> int", "tile")
-def blocks_alike(site: Site, product: Product | None, extent: Any, side: int) -> int:
+def blocks_alike(site: Site, product: Product | None, extent: Size | int, side: int) -> int:
     """Return what the blocks along a side of a product are rounded up to, so that clusters divide them (WGMMA).
 
     Blocks of a number that is known are as they are. Those of a size are whole clusters, where there is more than one.
     """
-    grouped = product is not None and product.unit == GROUP and extent.__class__ is not int
+    grouped = product is not None and product.unit == GROUP and not isinstance(extent, int)
     return policy(site.target).cluster_blocks if grouped and at_hint(extent) > side else 1
 
 
@@ -119,7 +118,8 @@ def _held(
     for names, *_ in values_held(site, site.tile_body, {}):
         along = (pair[0].name in names) + 2 * (pair[1].name in names)
         count[along] += wide[along] if loop in names else 1
-    return count[0], count[1], count[2], count[3]
+    once, row, column, output = count
+    return once, row, column, output
 
 
 def _operand(site: Site, axis: Axis, other: Axis, nest: tuple[For, ...]) -> OperandCost:
@@ -168,7 +168,7 @@ def _unit(site: Site, body: Block) -> str:
 
 
 def _unguarded(body: Block) -> Block:
-    out: list[Any] = []
+    out: list[Stmt] = []
     for stmt in body:
         inner = _unguarded(getattr(stmt, "body", ()))
         out += inner if isinstance(stmt, If) else [replace(stmt, body=inner) if inner else stmt]
@@ -176,7 +176,7 @@ def _unguarded(body: Block) -> Block:
 
 
 @fact("seconds_of(any*) -> num", "module tile")
-def seconds_of(site: Site, product: Any, *decided: Any) -> float:
+def seconds_of(site: Site, product: Product | None, *decided: Size | int) -> float:
     """Return the predicted seconds of a product by the decisions made so far, if the others are the best.
 
     The decisions are, in this order, the steps of a chunk, the blocks that share the reduction, rows and columns of the
