@@ -45,6 +45,13 @@ def test_a_tile_that_does_not_fit_is_infinite_and_one_in_no_list_is_priced() -> 
     assert least(p, 32, 1, 24, 64, 6, 8) < math.inf
 
 
+def test_a_thread_that_would_spill_is_infinite() -> None:
+    """16 x 8 outputs with vectors of four along the sum take 248 registers; with a row more of each, 296."""
+    p = product(512, 2048, 2048)
+    assert least(p, 32, 1, 128, 64, 16, 8) < math.inf
+    assert least(p._replace(held=(0, 7, 4, 1)), 32, 1, 128, 64, 16, 8) == math.inf
+
+
 def test_whole_tiles_that_fill_the_device_once_beat_one_block_too_many() -> None:
     """Of 132 multiprocessors: 11 x 12 tiles of 128 x 64 are one wave, and a row of tiles more is a second."""
     one, two = (least(product(rows, 768, 2048), 16, 1, 128, 64) for rows in (1408, 1536))
