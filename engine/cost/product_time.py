@@ -19,6 +19,7 @@ from .memory_model import BARRIER_CYCLES, CLUSTER_CYCLES, L2_SHARE, LANES, LINE,
 from .predict import BLOCK_RESERVE, UNHIDDEN, Array, register_budget
 
 READ = 0.75  # wavefronts of shared memory per value that a warp reads: vectors of 16 bytes, of which lanes share some
+READ_PAIRS = 0.95  # the same of vectors of 8 bytes, of which half a wavefront is empty
 BESIDE = 2  # instructions of a step of a thread that are neither products nor reads: copies and addresses
 COPY = 4  # instructions of a copy that is narrower than a vector, or that leads through a register
 VECTOR = 4  # values that one instruction reads from shared memory
@@ -249,7 +250,7 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
         products = area / LANES
         issued = products + team * (reads + BESIDE + p.work * d.down * d.across)
         pipe = products * LANES / target.fp32_per_clock
-        lines = team * READ * (d.down + p.sums * d.across) + copied / LINE
+        lines = team * (_lines(p.left, d.down) + p.sums * _lines(p.right, d.across)) + copied / LINE
         if p.left.work + p.right.work:  # each thread computes what it reads, or all threads share that
             own = team * (p.left.work * d.down + p.right.work * d.across)
             together = (d.rows * _shared(p.left) + d.columns * _shared(p.right)) / LANES
@@ -270,6 +271,11 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
 def _reads(operand: OperandCost, values: Array) -> Array:
     """Return the instructions of a step that read values of a thread from shared memory."""
     return values / (VECTOR if operand.along else np.gcd(values, VECTOR))
+
+
+def _lines(operand: OperandCost, values: Array) -> Array:
+    """Return the wavefronts of a step that read values of a thread from shared memory."""
+    return values * (READ if operand.along else np.where(np.gcd(values, VECTOR) == 2, READ_PAIRS, READ))
 
 
 def _shared(operand: OperandCost) -> float:

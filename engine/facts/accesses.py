@@ -300,7 +300,7 @@ def registers(site: Site, axes: AxisList, body: Block) -> int:
     return count
 
 
-def values_held(site: Site, body: Block, vectors: dict[str, Any]) -> Iterator[tuple[NameSet, int, int]]:
+def values_held(site: Site, body: Block, vectors: dict[str, int]) -> Iterator[tuple[NameSet, int, int]]:
     """Yield the names with which each value of a thread varies, its elements for each, and how many a register holds.
 
     vectors: the extents of loops along which a load is one vector where its elements are neighbours.
