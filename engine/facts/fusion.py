@@ -482,7 +482,7 @@ def _for_groups(total: Any, target: Any) -> bool:
     numbers = policy(target)
     if _own_places(total) < numbers.tile_side:
         return False
-    chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
+    chunks = 2 * _places(total.over) // (SECTOR // 2 * min(numbers.chunk_vectors))  # of halves, in vectors of 16 bytes
     held = [_widened_from(factor) or dtype(factor) for factor in factors(total)]
     atoms = (atom for atom in ATOMS.values() if atom.asynchronous and atom.on(target.sm))
     return chunks >= numbers.split_least_chunks and any(atom.multiplies(*held) for atom in atoms)
