@@ -568,7 +568,7 @@ class Lift:
         if len(term.over) < 2 or len(dict.fromkeys(factors(term))) > 1:
             return term.over
         reached = postorder(operands(term), self._below)
-        views = [view for view in map(_source, reached) if self._in_memory(view[0])]
+        views = [view for view in map(_source, reversed(reached)) if self._in_memory(view[0])]  # maps first
         source, images = max(views, key=lambda view: _element_count(view[0]), default=(term, {}))
         dims = self.buffers[source].loops if source in self.buffers else ()
         place = {axis: n for n, dim in reversed([*enumerate(dims)]) for axis in index_axes(images.get(dim, dim))}
