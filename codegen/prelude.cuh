@@ -767,17 +767,16 @@ template <class T> DPLC_FN T int_pow(T base, T exponent) {
   return static_cast<T>(power);
 }
 
-// The greatest common divisor, by Euclid. Unsigned, for the least number has no absolute value.
+// The greatest common divisor, by Euclid. As in PyTorch, the least number stays negative, and remainders have its sign.
 template <class T> DPLC_FN T common_divisor(T a, T b) {
-  unsigned long long m = static_cast<unsigned long long>(a), n = static_cast<unsigned long long>(b);
-  if (a < 0) m = 0 - m;
-  if (b < 0) n = 0 - n;
-  while (n != 0) {
-    const unsigned long long rest = m % n;
-    m = n;
-    n = rest;
+  if (a < 0) a = static_cast<T>(0 - static_cast<unsigned long long>(a));
+  if (b < 0) b = static_cast<T>(0 - static_cast<unsigned long long>(b));
+  while (a != 0) {
+    const T rest = static_cast<T>(b % a);
+    b = a;
+    a = rest;
   }
-  return static_cast<T>(m);
+  return b;
 }
 
 // The sum of (q + k) ** -s over all k >= 0: nine terms and all up to 9, the rest by Euler and Maclaurin.

@@ -49,6 +49,7 @@ from .capture.fx_rewrites import (
     Function,
     Known,
     Lengths,
+    bracketed,
     by_elements,
     calls,
     carried,
@@ -302,7 +303,7 @@ def backend(graph: GraphModule, example_inputs: CallInputs, **options: Any) -> F
         UsageError: if `shares` is not a `Shares`.
     """
     graph = graph if needs_autograd(graph, example_inputs) else without_checkpoints(graph)
-    graph = by_elements(flattened(graph, example_inputs))
+    graph = by_elements(flattened(bracketed(graph), example_inputs))
     chosen = dict(options.get("options") or {})
     shares = chosen.pop("shares", None)
     if shares is not None and not isinstance(shares, Shares):

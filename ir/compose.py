@@ -37,7 +37,7 @@ from .functions import (
     wrapped,
 )
 from .monoids import of_part
-from .node import Expr, Node, contains
+from .node import WEIGHT, Expr, Node, contains, contents
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
 
 # ---- simplifications, recorded for a trace
@@ -347,7 +347,11 @@ def _of_values(e: Any, values: Mapping[str, Operand]) -> Operand:
 
 
 def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
-    """Return x with axes replaced by index expressions, which may hold terms."""
+    """Return x with axes replaced by index expressions, which may hold terms.
+
+    A view of a view is one, unless an index of it would have over WEIGHT nodes: they double with every step whose view
+    names an axis twice.
+    """
     kept = {a: e for a, e in ((a, _unwrapped(mapping[a])) for a in axes(x) if a in mapping) if e is not a}
     if not kept:
         return x
@@ -355,8 +359,9 @@ def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
         return index(remap_expr(x.expr, kept))
     if x.__class__ is Remap:
         inner = dict(x.map)
-        base = x.x
-        return remap(base, {a: remap_expr(inner.get(a, a), kept) for a in axes(base)})
+        images = {a: remap_expr(inner.get(a, a), kept) for a in axes(x.x)}
+        if max([contents(e) & WEIGHT for e in images.values() if isinstance(e, Node)], default=0) < WEIGHT:
+            return remap(x.x, images)
     return Remap(x, tuple(kept.items()))
 
 

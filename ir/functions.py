@@ -228,6 +228,14 @@ def _sign(x: Any) -> Any:
     return x if np.asarray(x).dtype == np.bool_ else np.sign(x)
 
 
+def _gcd(a: Any, b: Any) -> Any:
+    """Return the greatest common divisor. As in PyTorch, it is negative where a remainder of the least number is."""
+    a, b = np.abs(a), np.abs(b)
+    while np.any(a):
+        a, b = np.where(a == 0, 0, np.fmod(b, np.where(a == 0, 1, a))), np.where(a == 0, b, a)
+    return b
+
+
 def _shift_left(x: Any, by: Any) -> Any:
     """Shift left. The result is zero if no bit is left or `by` is negative, as in torch."""
     width = 8 * np.asarray(x).dtype.itemsize
@@ -344,7 +352,7 @@ _TABLE = (
     Function("bits_and", 2, np.bitwise_and, BITS, True, meaning="the bits that a and b have"),
     Function("bits_or", 2, np.bitwise_or, BITS, True, meaning="the bits that a or b has"),
     Function("bits_xor", 2, np.bitwise_xor, BITS, True, meaning="the bits that one of a and b has"),
-    Function("gcd", 2, np.gcd, BITS, True, meaning="the greatest number that divides a and b; 0 of zeros"),
+    Function("gcd", 2, _gcd, BITS, True, meaning="the greatest number that divides a and b; 0 of zeros"),
     Function("shift_left", 2, _shift_left, BITS, meaning="a with its bits b places higher"),
     Function("shift_right", 2, _shift_right, BITS, meaning="a with its bits b places lower"),
     Function("where", 3, np.where, SELECT, meaning="a where the condition holds, else b"),

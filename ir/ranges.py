@@ -243,10 +243,10 @@ def part_that_decides(condition: Any) -> Size | None:
 def ranges_around_hints(op: str, a: Any, b: Any) -> tuple[Size, ...] | None:
     """Return ranges of several sizes around their hints for all of which a comparison holds.
 
-    Each range is as wide as the ranges of the preceding sizes allow. The result is None if the comparison fails at the
-    hints.
+    Each range is as wide as those before it allow, and the widest is first. The result is None if the comparison fails
+    at the hints.
     """
-    whole = sizes_in((a, b))
+    whole = dict(sorted(sizes_in((a, b)).items(), key=lambda named: named[1].low - named[1].high))
     found = {name: replace(size, low=size.hint, high=size.hint) for name, size in whole.items()}
 
     def holds(size: Size) -> bool:

@@ -24,6 +24,7 @@ from torch import SymInt, Tensor
 from torch._guards import Source
 from torch.export import Dim as TorchDim
 from torch.fx.experimental.symbolic_shapes import EqualityConstraint, ShapeEnv, ShapeGuard
+from torch.utils._sympy.functions import ToFloat
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -40,7 +41,7 @@ from .places import SourcePlaces
 from .signature import TraceInput
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int
-MOST_TRIED = 1 << 16  # numbers of a length for which a float is compared with a quotient
+MOST_TRIED = 1 << 16  # numbers of a length for which a float is computed
 MOST_PARTS = 1 << 12  # of such a quotient
 LOOKED_AT = 64  # lengths that tell a common divisor
 
@@ -315,6 +316,17 @@ class Symbols:
         if self._env is not None:  # None while torch has not begun
             self._found += ((guard, span) for guard in self._env.guards[len(self._found) :])
 
+    def prove(self) -> None:
+        """Take out torch's conditions on floats of one length that hold for all its numbers: it bounds no powers."""
+        guards = [] if self._env is None else self._env.guards
+        for place, guard in enumerate(guards):
+            (symbol, *others) = guard.expr.free_symbols
+            known = self._env.var_to_range[symbol]
+            if others or not guard.expr.has(ToFloat) or known.upper - known.lower > MOST_TRIED:
+                continue
+            if all(all_hold((guard.expr,), symbol, n) for n in range(int(known.lower), int(known.upper) + 1)):
+                guards[place] = guard._replace(expr=sympy.true)
+
     def learn(self, found: sympy.Expr, size: Size) -> None:
         """Record what a size is to torch: `s17`, or `4*s17` of a multiple. Raises DplcError for a number."""
         if found.is_number:
@@ -361,6 +373,7 @@ class Symbols:
         for c in alone:
             if remaining := ranges_around_hints(c.op, c.a, c.b):
                 hint = f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
+                raise Narrower(remaining, what, span, hint)
         raise DplcError(what, span, hint=hint)
 
     def refusal(self, text: str, span: Span | None) -> DplcError | None:
@@ -493,10 +506,11 @@ def _one_of(op: str, opposite: str, word: str) -> Callable[[Expr, Expr], Expr]:
         if known is not None:
             return a if known else b
         what = f"an extent that is the {word} of {print_expr(a)} and {print_expr(b)} is not supported"
-        hint = "compile ranges for themselves in which it is one of them"
+        if narrower := where_decided(what, [Binary(op, a, b)], None, ()):
+            raise narrower
         if remaining := ranges_around_hints(op, a, b) or ranges_around_hints(opposite, a, b):
-            hint = f"with {', '.join(map(declaration, remaining))} it is one of them"
-        raise where_decided(what, [Binary(op, a, b)], None, ()) or DplcError(what, hint=hint)
+            raise Narrower(remaining, what, None, f"with {', '.join(map(declaration, remaining))} it is one of them")
+        raise DplcError(what, hint="compile ranges for themselves in which it is one of them")
 
     return chosen
 

@@ -182,6 +182,7 @@ def export(
         nonlocal results
         symbols.begin(inputs, tensors)
         result, order = function(*tensors), itertools.count()
+        symbols.prove()
         leaves, spec = pytree.tree_flatten(result)
         held = tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
         if not held:

@@ -153,6 +153,20 @@ def _numeric(node: Node) -> bool:
     return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
 
 
+def bracketed(graph: GraphModule) -> GraphModule:
+    """Return the same graph; what negates a number is a node where it has a power.
+
+    torch.fx writes `(-2) ** x` as `-2 ** x`, which is the negative of a power.
+    """
+    for node in calls(graph, operator.pow):
+        base, power = node.args
+        if str(base).startswith("-"):
+            with graph.graph.inserting_before(node):
+                node.args = graph.graph.call_function(operator.neg, (-base,)), power
+            graph.recompile()
+    return graph
+
+
 # ---- Read elements at an index that a tensor without dimensions holds: `v[i]`.
 
 

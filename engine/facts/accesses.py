@@ -209,8 +209,8 @@ def strided(body: Block, i: Var, r: Var, factor: int) -> bool:
 
 @statement_fact
 def total_stride(body: Block, i: Var) -> int:
-    """Return the sum of the coefficients of a name over all indices of a run."""
-    return sum(n for stmt in body for n in _coefficients(stmt).get(i.name, {}).values())
+    """Return the sum of the coefficients of a name over all indices of a run, without their signs."""
+    return sum(abs(n) for stmt in body for n in _coefficients(stmt).get(i.name, {}).values())
 
 
 @statement_fact

@@ -154,6 +154,12 @@ def places_read(site: OperationSite, v: Term) -> int:
 
 
 @tensor_fact
+def index_nodes(site: OperationSite, v: Term) -> int:
+    """Count the nodes of the longest index in memory that consumers of v would compute."""
+    return site.places.nodes[v]
+
+
+@tensor_fact
 def elements(site: FusionSite, v: Term) -> int:
     """Count the elements of a value."""
     return site.flow.size(v)

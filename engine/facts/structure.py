@@ -28,7 +28,7 @@ from ...ir.facts.structure import (
 from ...ir.functions import identity, opmath
 from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle
 from ...ir.loop import Accumulate, For, If, Let, Load
-from ...ir.node import Node, names_in, nodes
+from ...ir.node import Expr, Node, names_in, nodes
 from ...ir.program import Block, Stmt
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
@@ -80,6 +80,20 @@ def statements(site: Any, kind: str, body: Block | None = None) -> tuple[Stmt, .
 def bounded_by(body: Block, names: NameList) -> bool:
     """Return whether the bounds of a loop of the run mention one of some names."""
     return not disjoint(tuple((loop.start, loop.stop) for loop in summary(body).loops), names)
+
+
+@statement_fact
+def lengthens(body: Block, i: Var) -> bool:
+    """Return whether a loop of the run has the more iterations the larger a name is."""
+    return any(_rises(subtract(loop.stop, loop.start), i) for loop in summary(body).loops)
+
+
+def _rises(e: Expr, i: Var) -> bool:
+    """Return whether a term of a sum, or of one in its quotients, is a positive multiple of a name."""
+    return any(
+        n > 0 and (atom is i or (atom.__class__ is Binary and atom.op == "//" and _rises(atom.a, i)))
+        for atom, n in linear(e)[0].items()
+    )
 
 
 @statement_fact

@@ -9,18 +9,18 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections import ChainMap, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...ir.compose import index, rebuilt, remap, remap_expr
 from ...ir.expr import Axis, Binary, add, linear, multiply, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
 from ...ir.names import unused
-from ...ir.node import Expr, contains
+from ...ir.node import Expr, Node, contains, memoised
 from ...ir.tensor import (
     Case,
     Const,
@@ -297,19 +297,23 @@ def _own_names(roots: Sequence[Term]) -> tuple[dict[Term, Input], dict[Term, Ter
 
 
 Below = dict[Term, frozenset[tuple[Expr, ...]]]  # the indices at which each value is read: an expression for each axis
+Occurrences = dict[Axis | None, int]  # how often an index names each axis, and how many other nodes it has
 
 
 class Places:
     """Indices at which views and others read values, below each term of a kernel. Terms are visited operands first.
 
     In a chain in which every step reads its predecessor at several indices, the last step reads the first one at
-    many. Each index costs a computation of its own, in text and in time.
+    many. Each index costs a computation of its own, in text and in time. nodes: of the longest index in memory that
+    consumers of a term would compute from their own axes. A step whose view names an axis twice doubles it.
     """
 
     def __init__(self, flow: Dataflow, kept: Set[Term]):
         self.flow, self.kept = flow, kept
         self.below: dict[Term, Below] = {}
         self.count: dict[Term, int] = {}
+        self.index: dict[Term, Occurrences] = {}
+        self.nodes: dict[Term, int] = {}
 
     def visit(self, term: Term) -> None:
         """Count the indices that consumers of a term need.
@@ -317,12 +321,18 @@ class Places:
         The first one counts, and each further index of the term or of a value below it.
         """
         found: Below = {}
+        index: Occurrences = {}
         for operand in operands(term):
             if operand not in self.kept:
                 below = self.below[operand]
                 found = _merged(found, _moved(below, term.map) if term.__class__ is Remap else below)
+            own = dict.fromkeys(axes(operand), 1) if operand in self.kept else self.index[operand]
+            own = _written(own, term.map) if term.__class__ is Remap and operand is term.x else own
+            index = {part: max(index.get(part, 0), own.get(part, 0)) for part in {**index, **own}}
         needed, readers = found, self.flow.readers[term]
         views = [reader.map for reader in readers if reader.__class__ is Remap and reader.x is term]
+        self.index[term] = index or dict.fromkeys(axes(term), 1)
+        self.nodes[term] = max([sum(_written(self.index[term], view).values()) for view in (*views, ())])
         if views and len(readers) > 1 and term.__class__ is not Input:
             found = {**found, term: frozenset((axes(term),))}
             needed = found if len(views) < len(readers) else {}
@@ -330,6 +340,31 @@ class Places:
                 needed = _merged(needed, _moved(found, view))
         self.below[term] = found
         self.count[term] = 1 + sum(len(places) - 1 for places in needed.values())
+
+
+def _written(index: Occurrences, view: Sequence[tuple[Axis, Expr]]) -> Occurrences:
+    """Return the occurrences of an index whose axes a view replaces."""
+    images, found = dict[Axis | None, Expr](view), Counter[Axis | None]()
+    for part, times in index.items():
+        image = images.get(part, part)
+        for own, n in (_occurrences(image) if isinstance(image, Node) else {None: 1}).items():
+            found[own] += n * times
+    return found
+
+
+@memoised
+def _occurrences(e: Any) -> Occurrences:
+    """Count the axes in an index expression, under None its other nodes. A value in it is there once for each axis."""
+    if e.__class__ is Axis or isinstance(e, Term):
+        return dict.fromkeys(index_axes(e), 1)
+    found, pending = Counter[Axis | None]({None: 1}), [*type(e).read_inner(e)]
+    while pending:
+        part = pending.pop()
+        if part.__class__ is tuple:
+            pending += part
+        elif isinstance(part, Node):
+            found.update(_occurrences(part))
+    return found
 
 
 def _merged(one: Below, other: Below) -> Below:

@@ -153,6 +153,7 @@ LOOPS = {
     "convolution": Loop(lambda x, i, w: torch.tanh(F.conv1d(x, w, padding=1)) + x, (2, 2, 12), (2, 2, 3)),
     "layer norm": Loop(lambda x, i, w: x + F.layer_norm(x, (8,)).tanh() * w, (4, 8)),
     "self product": Loop(lambda x, i, w: x * x + 0.1 * x, (16,)),
+    "turned cube": Loop(lambda x, i, w: x.permute(1, 2, 0).reshape(4, 3, 2).flip(i % 3) * 0.9 + w[i % 3], (4, 3, 2)),
     "reshape": Loop(lambda x, i, w: (x.reshape(8, 4) * 0.5 + x.T).reshape(4, 8), (4, 8)),
 }  # fmt: skip
 

@@ -75,6 +75,13 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return [places.index(place) for place in places]
 
 
+@pytest.mark.parametrize("base", [-2, -2.5, -0.0, -1j, True])
+def test_the_power_of_a_negative_number(base: Any) -> None:
+    """torch.fx writes `(-2) ** x` without brackets."""
+    x = torch.arange(5)
+    assert_same([torch.compile(lambda x: base**x, backend="dplc")(x)], [base**x])
+
+
 ODD: dict[str, Any] = {
     "conjugates": torch.full((3,), 1 + 2j).conj(),
     "sparse rows": torch.eye(3).to_sparse_csr(),

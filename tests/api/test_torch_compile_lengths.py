@@ -101,6 +101,10 @@ ASKED = {
     "a range is narrowed to what the program asks": Calls(
         lambda x: x.reshape(-1, 4, 8).sum(1), [(marked(rows(n)),) for n in (8, 12, 20)], ["2..4096", "4..4096, a multiple of 4"], dynamic=None
     ),
+    "a condition of two lengths narrows both": Calls(
+        lambda x, w: F.conv1d(x, w, padding=2, stride=2), [(torch.randn(2, 3, n), torch.randn(4, 3, 5)) for n in (9, 12, 40)],
+        [f"{WIDE} and {WIDE} and 2..4096 and 4..4096", f"{WIDE} and {WIDE} and 2..4096 and 4..6"],
+    ),
     "torch fixes a length": Calls(
         lambda x: torch.stack([x[place] for place in range(x.shape[0])]).sum(0), [(rows(n),) for n in (3, 4, 5, 6)], ["2..4096"] * 4
     ),

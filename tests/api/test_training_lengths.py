@@ -16,11 +16,11 @@ Tensor = torch.Tensor
 
 
 class After(nn.Module):
-    """A function after a linear layer, whose weight gets a gradient."""
+    """A function after a layer, by default a linear one, whose weight gets a gradient."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], width: int = 8):
+    def __init__(self, function: Callable[[Tensor], Tensor], width: int = 8, layer: nn.Module | None = None):
         super().__init__()
-        self.layer, self.function = nn.Linear(8, width), function
+        self.layer, self.function = layer or nn.Linear(8, width), function
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(self.layer(x))
@@ -89,6 +89,9 @@ MODELS = {
         batches,
     ),
     "attention": Training(lambda: After(attention, 24)),
+    "attention whose heads are open, too": Training(
+        lambda: After(lambda x: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None]), layer=nn.Identity())
+    ),
     "a loss of words": Training(Words),
     "a mean of squares": Training(lambda: After(lambda y: F.mse_loss(y, y.detach().sin()))),
     "a mean over the length": Training(lambda: After(lambda y: y.mean(1))),

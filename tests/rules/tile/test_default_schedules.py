@@ -102,6 +102,14 @@ def test_a_share_of_chunks_that_runs_beyond_the_last_one_is_asked_for_by_the_blo
     assert len(copies) == 2 and all("s * 52 + k_o + 3 < 256" in line for line in copies)
 
 
+def test_lanes_interleave_along_both_sides_of_a_flipped_matrix() -> None:
+    """It is read from its end and written from its start: the two strides of a lane axis do not add up to 0."""
+    flipped = "torch.randn(8, 8).repeat(2, 2).flip((0, 1))"
+    trace = Trace()
+    compiler_with(target("h100"), trace=trace).compile(capture_text(f"v = {flipped}\nv @ v.T", values=False))
+    assert [firing.rule for firing in trace.firings].count("permute_register_tile") == 2
+
+
 @pytest.mark.parametrize("rows", [33, 40])
 def test_a_few_rows_have_a_tile(rows: int) -> None:
     """A tile of 40 rows is not a tile of the rules: without one, such a product took seven times as long on an H200."""
