@@ -194,7 +194,7 @@ class Flags:
     number: Repeated = several("Predict the suite with a number, or each moved by half.", "NAME=V|each")
     compare: Path | None = option("Show times of --unpack next to predicted ones.", "RESULTS")
     # tune
-    search: str | None = option("Search: hill (default), mcts or random.", "NAME")
+    search: str | None = option("Search: hill (default) or random.", "NAME")
     tries: int = option("Number of candidates for each kernel.", default=200, min=1)
     programs: int | None = option("Maximum number of distinct programs for each kernel.", min=1)
     seconds: float | None = option("Time limit for each kernel.", "--time SECONDS", min=0.0)
