@@ -154,7 +154,6 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     ],
     s.PickClause: lambda node: [f"pick {node.name} in {expression(node.domain)}"],
     eq.SplitClause: _split,
-    eq.JoinClause: lambda node: [f"join {items(node.what)} => {items(node.parts)}"],
     eq.UseGuards: lambda node: [f"guards {expression(node.call)}"],
     s.Example: _example,
 }
