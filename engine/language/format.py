@@ -114,7 +114,7 @@ def _arguments(node: Any, apart: str = " ") -> str:
 
 def _split(node: eq.SplitClause) -> list[str]:
     parts = " => ".join(map(items, (node.parts, *node.further)))
-    return [f"split {', '.join(expression(one, SUM) for one in node.what)}{after(':', node.size, SUM)} => {parts}"]
+    return [f"split {', '.join(one.text for one in node.what)}{after(':', node.size, SUM)} => {parts}"]
 
 
 def _example(node: s.Example) -> list[str]:

@@ -25,7 +25,7 @@ from .typed_slots import calls, every, names, names_in, substituted
 # digits divide the extent. Otherwise a guard (`< M`) marks the end.
 
 
-WITHIN, SPLIT = "within", "split"
+WITHIN = "within"
 # How a part is placed: what else it may be, its usual role, and all of its roles.
 PLACES = {
     "an axis": ("a loop", "THREAD", "axes", AXIS_ROLES),
@@ -53,14 +53,13 @@ class Digit:
 
 @dataclass(eq=False)
 class MixedRadix:
-    """Axes or loops, or one sum, replaced by digits, the outermost first.
+    """Axes or loops replaced by digits, the outermost first.
 
-    what: the names, or the sum. size: the number of values of what is split, if that is known. used: whether the
-    template reads it.
+    what: their names. size: the number of values of each. used: whether the template reads it.
     """
 
-    what: s.Nodes
-    size: s.Syntax | None
+    what: tuple[s.NameOf, ...]
+    size: s.Syntax = field(init=False)
     digits: list[Digit] = field(default_factory=list)
     used: bool = False
 
@@ -76,7 +75,6 @@ class MixedRadix:
 
     def outermost(self, at: Span) -> s.Syntax:
         """Return the number of values that the digits after the first one leave to it."""
-        assert self.size is not None
         rest = self.sizes_from(1)
         return s.Apply(at, "ceildiv", (self.size, product(rest))) if rest else self.size
 
@@ -134,8 +132,7 @@ class Splits:
                 case eq.SplitClause():
                     self._split(clause)
                 case s.LetClause() | s.PickClause():
-                    found = [self.under[name.text] for name in names(clause) if name.text in self.under]
-                    if found and all(call.fn != SPLIT for call in calls(clause)):
+                    if found := [self.under[name.text] for name in names(clause) if name.text in self.under]:
                         self.under[clause.name] = frozenset().union(*found)
         asked = {name.text for call in calls(rule.clauses) if call.fn == WITHIN for name in names(call.items)}
         self.guarded = [name for name, whole in self.wholes.items() if whole.ragged and name not in asked]
@@ -153,10 +150,9 @@ class Splits:
     def covers(self) -> Iterator[s.Cover]:
         """Yield the conditions on the parts of each split that their sizes do not show."""
         for split in self.all:
-            if split.size is not None:
-                counts, divide = split.sizes_from(0), split.ragged is None
-                if divide or expression(counts[0]) != expression(split.outermost(split.span)):
-                    yield s.Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
+            counts, divide = split.sizes_from(0), split.ragged is None
+            if divide or expression(counts[0]) != expression(split.outermost(split.span)):
+                yield s.Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
 
     # ---- splits
     @property
@@ -166,24 +162,18 @@ class Splits:
 
     def _split(self, clause: eq.SplitClause) -> None:
         what, size, uncut = clause.what, clause.size, self.uncut
-        odd = [node for node in what if not isinstance(node, s.NameOf)]
-        if odd and len(what) > 1:
-            raise DplcError(
-                "several names are split at once, or one sum", odd[0], "split the sum in a clause of its own"
-            )
         if len(what) > 1 and names_in(what) & uncut.keys():
             raise DplcError("one part is split further at a time", what[0], "write a `split` for each")
-        split = MixedRadix(what, size)
+        split = MixedRadix(what)
         for node in what:
-            if isinstance(node, s.NameOf):
-                if digit := uncut.get(node.text):
-                    digit.cut, known = split, digit.count
-                else:
-                    known = self._whole(node, split)
-                if size is not None and expression(size) != expression(known):
-                    problem = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
-                    raise DplcError(problem, size, f"write `{node.text}:{expression(known)}`, or leave the size out")
-                split.size = size or known
+            if digit := uncut.get(node.text):
+                digit.cut, known = split, digit.count
+            else:
+                known = self._whole(node, split)
+            if size is not None and expression(size) != expression(known):
+                problem = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
+                raise DplcError(problem, size, f"write `{node.text}:{expression(known)}`, or leave the size out")
+            split.size = size or known
         split.digits += self._parts(clause.parts, split)
         self.digits |= {digit.name: digit for digit in split.digits}
         self.all.append(split)
@@ -218,12 +208,6 @@ class Splits:
             if size is None and n:
                 raise DplcError(
                     f"the part `{name}` has no size: only the outermost may leave it out", part, f"write `{name}:SIZE`"
-                )
-            if size is None and split.size is None:
-                raise DplcError(
-                    f"the part `{name}` has no size, and nobody says that of what is split",
-                    part,
-                    f"write `{name}:SIZE`",
                 )
             if part.role is not None and name in self.sizes.keys() - self.wholes.keys() - own:
                 raise DplcError(
@@ -263,12 +247,10 @@ class Splits:
 
     # ---- clauses
     def clause(self, node: Any) -> Any:
-        """Rewrite a clause: `split(body)` is the body as the template emits it, `last[row := 7]` fixes one part."""
+        """Rewrite a clause: `last[row := 7]` fixes one part."""
         match node:
             case s.Match():
                 return node
-            case s.Apply(fn=fn, items=(run,)) if fn == SPLIT:
-                return self._run(s.Run(node.span, run), frozenset()).base
             case s.Subscript(base=base, items=items):
                 return replace(node, items=tuple(made for item in items for made in self._placed_part(base, item)))
         return rebuilt(node, self.clause)
@@ -404,14 +386,10 @@ class Splits:
         said, inner = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
         own = {expression(item.left) for item in said if isinstance(item, s.Substitution)}
         items = tuple(self.node(item, held) for item in said)
-        moved: list[tuple[MixedRadix, s.Syntax]] = [
-            (home, s.NameOf(at, name)) for name, home in self._substituted(base, held).items() if name not in own
-        ]
-        if isinstance(inner, s.NameOf) and inner.text in self.under:  # `split j*F + r => ..`
-            moved += [(split, split.what[0]) for split in self.all if not isinstance(split.what[0], s.NameOf)]
-        for home, left in moved:
-            home.used = True
-            items += (s.Substitution(at, left, home.value(held, at)),)
+        for name, home in self._substituted(base, held).items():
+            if name not in own:
+                home.used = True
+                items += (s.Substitution(at, s.NameOf(at, name), home.value(held, at)),)
         return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
     def _substituted(self, base: s.Syntax, held: Held = frozenset()) -> dict[str, MixedRadix]:

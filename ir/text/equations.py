@@ -23,11 +23,11 @@ class SplitPart(Syntax):
 class SplitClause(Syntax):
     """`split what:size => parts`, outermost first.
 
-    what: names, or one sum, which the split replaces. further: the parts of the last part, and so on, after further
+    what: the names of axes or loops. further: the parts of the last part, and so on, after further
     `=>`.
     """
 
-    what: tuple[Syntax, ...]
+    what: tuple[s.NameOf, ...]
     size: Syntax | None
     parts: tuple[SplitPart, ...]
     further: tuple[tuple[SplitPart, ...], ...] = ()
