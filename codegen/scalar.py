@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from itertools import zip_longest
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ def apply_form(form: Form, operands: list[Text]) -> Text:
     """Return the text with its holes filled. A form that is nothing but its operand binds as that does."""
     if form.text == "{0}":
         return operands[0]
-    filled = [bracket(text, needed) for text, needed in zip_longest(operands, form.operands, fillvalue=LOOSEST)]
+    filled = map(bracket, operands, chain(form.operands, repeat(LOOSEST)))
     return form.text.format(*filled), form.strength
 
 

@@ -228,7 +228,8 @@ class Checker:
         """Return a program made from the rule's pattern."""
 
     def refuting(self, rule: Rule, numbers: Mapping[str, int], own: Iterable[Subject]) -> Iterator[Subject]:
-        """Yield programs that a rule matches with the numbers of a proof; proofs are of rules on statements."""
+        """Yield programs that a rule matches with the numbers of a proof: only rules on statements are proved."""
+        return iter(())
 
     # ---- checking
     def beside(self, rule: Rule) -> list[Rule]:
