@@ -61,10 +61,8 @@ def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:
             | eq.LetStatement() | eq.SplitPart()
         ):  # fmt: skip
             yield node.name, node.span
-        case s.Comprehension(variable=str(name)) | s.Arm(variable=str(name)):
-            yield name, _word(name, node.span, r"(?:(?<=\bfor )|(?<=\bchoose ))")
-        case s.EachBlock():
-            yield from ((name, _word(name, node.span)) for name in node.names)
+        case s.Comprehension(variable=str(name)) | s.Arm(variable=str(name)) | s.EachBlock(variable=name):
+            yield name, _word(name, node.span, r"(?:(?<=\bfor )|(?<=\bchoose )|(?<=\beach ))")
         case eq.GuardGroup() | eq.StatementForm():
             yield from ((item.text, item.span) for item in node.parameters if isinstance(item, s.NameOf))
 

@@ -50,7 +50,7 @@ def _head(node: s.Syntax) -> str:
         case s.InsideBlock():
             return f"inside {node.name}"
         case s.EachBlock():
-            return f"each {', '.join(node.names)} in {expression(node.domain)}"
+            return f"each {node.variable} in {expression(node.domain)}"
         case s.PassStatement():
             return "pass"
         case s.DropStatement():

@@ -326,7 +326,7 @@ class Splits:
                 self.placed.add(node.var)
                 bound = {node.var}
             case s.EachBlock():
-                bound = node.names
+                bound = {node.variable}
         body = getattr(node, "body", None)
 
         def part(value: Any) -> Any:

@@ -548,7 +548,7 @@ class _Build(Transformer[Any, Any]):
         return s.ForLoop(self.place(c[0]), str(c[0]), c[1], c[2], c[3], _of(c[4:], s.Syntax), c[-1])
 
     def each(self, meta: Meta, c: Parts) -> s.EachBlock:
-        return s.EachBlock(self.place(c[0]), tuple(map(str, c[:-2])), c[-2], c[-1])
+        return s.EachBlock(self.place(c[0]), str(c[0]), c[1], c[2])
 
     # ---- items and expressions
     def items(self, meta: Meta, c: Parts) -> s.Nodes:

@@ -106,7 +106,7 @@ def occurrences(
                 found = [(axis.name, axis.extent) for axis in items if isinstance(axis, s.AxisItem)]
             case s.ForLoop(var=name):
                 found = [(name, node.stop, node.start, node.step)]
-            case s.EachBlock(names=(name,), domain=s.Between(a=start, b=stop)):
+            case s.EachBlock(variable=name, domain=s.Between(a=start, b=stop)):
                 found = [(name, stop, start)]
             case s.EachBlock():
                 inner = replace(around, listed=True)
