@@ -22,7 +22,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,10 @@ from .instruction_counts import InstructionCounts, substituted_work
 from .limits import fixed_seconds
 from .memory_model import LANES, alone
 
+Array: TypeAlias = Any  # of numpy: a number or a truth value for each candidate
+
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
+MOST_REGISTERS = 255  # of one thread
 REGISTER_GRAIN = 8
 CLOCKS_OF_BLOCK = 1.27  # between the starts of two blocks of the device: 0.64 ns (H200, measured)
 UNHIDDEN = 0.02  # share of all but the busiest resource: nothing overlaps completely
@@ -72,6 +75,12 @@ def _most_blocks(launch: InstructionCounts, target: Target) -> dict[str, int]:
         "shared": (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE),
         "registers": target.registers // (registers * launch.warps * LANES),
     }
+
+
+def register_budget(threads: Array, target: Target) -> Array:
+    """Return the registers that the compiler may give to a thread of a block, or of each of an array of blocks."""
+    share = target.registers // (-(-threads // LANES) * LANES)
+    return np.minimum(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
 
 
 def resident_blocks(launch: InstructionCounts, target: Target) -> int:

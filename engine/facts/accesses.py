@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
@@ -10,7 +9,7 @@ from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
-from ...ir.expr import Axis, Binary, Var, binary, free_names, is_int, linear
+from ...ir.expr import Axis, Binary, NameSet, Var, binary, free_names, is_int, linear
 from ...ir.facts.layout import (
     DTYPE_BYTES,
     VECTOR_BYTES,
@@ -34,7 +33,7 @@ from ...ir.loop import Load, Store
 from ...ir.node import CLASSES, Node, memoised, nodes, values
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import simplify
-from ...ir.sizes import at_hint, hinted
+from ...ir.sizes import at_hint
 from ...ir.tile import SharedTile, Stage
 from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, statement_fact
 from ..language.rule import policy
@@ -256,9 +255,6 @@ def _gather_coefficients(value: Any, found: Coefficients) -> None:
 # ---- Facts about axes, launches and what a thread has to hold.
 
 
-THOUSANDTHS = 1000  # a unit: shares as whole numbers
-
-
 @statement_fact
 def names(axes: AxisList) -> tuple[Var, ...]:
     """Return the names of some axes."""
@@ -296,26 +292,35 @@ def registers(site: Site, axes: AxisList, body: Block) -> int:
     Every accumulator and loaded fragment counts once per register value. Fetched values that are not yet put count
     too.
     """
-    found = summary(body)
-    vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
     extent = _register_extents(axes)
+    count: int = policy(site.target).address_registers
+    vectors = {loop.var: loop.stop for loop in summary(body).loops if loop.role == "VEC"}
+    for varying, copied, per_word in values_held(site, body, vectors):
+        count += -(-_product(extent, varying) * copied // per_word)
+    return count
+
+
+def values_held(site: Site, body: Block, vectors: dict[str, int]) -> Iterator[tuple[NameSet, int, int]]:
+    """Yield the names with which each value of a thread varies, its elements for each, and how many a register holds.
+
+    vectors: the extents of loops along which a load is one vector where its elements are neighbours.
+    """
+    found = summary(body)
+    loops = {loop.var for loop in found.loops}
     folded: dict[str, set[str]] = defaultdict(set)
     for stmt in found.combines:
         for acc in stmt.accs:
             folded[acc] |= free_names(stmt.over)
-    count: int = policy(site.target).address_registers
     for total in {stmt.acc: stmt for stmt in found.sums}.values():
-        varying = dependencies(total.val, body) - folded[total.acc]
-        count += _product(extent, varying)
+        yield dependencies(total.val, body) - folded[total.acc] - loops, 1, 1
     for product in {stmt.acc: stmt for stmt in found.mmas}.values():
-        varying = dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product)
-        count += _product(extent, varying)
+        yield dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product), 1, 1
     words = {e: ATOMS[stmt.atom].per_word for stmt in found.mmas for e in (stmt.a, stmt.b)}
     for load in {(s.buf, s.idx): s for s in found.loads}.values():
-        flat = address(site.kernel, load.buf, load.idx)
-        wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
-        count += -(-_product(extent | wide, free_names(load.idx)) // words.get(Var(load.dst), 1))
-    return count
+        names = free_names(load.idx)
+        inside = {name: n for name, n in vectors.items() if name in names}
+        wide = (n for name, n in inside.items() if is_vector(address_of(site, load), name, n))
+        yield names, math.prod(wide), words.get(Var(load.dst), 1)
 
 
 @statement_fact
@@ -426,57 +431,6 @@ def values_of(body: Block) -> Iterator[Any]:
         yield from values_of(getattr(stmt, "body", ()))
 
 
-# ---- how tiles fill the device
-
-
-class BlockShape(NamedTuple):
-    """The outputs of a block: in all, `area`."""
-
-    rows: int
-    columns: int
-    area: int
-
-
-@statement_fact
-def squarest(site: Site, area: int, rows: int, columns: int) -> BlockShape:
-    """Return the most nearly square tile of at most an area: `.rows`, `.columns`, `.area`.
-
-    Neither side exceeds the available extent. Neither exceeds `tile_side` if the area is at most its square.
-    """
-    side, odd = policy(site.target).tile_side, policy(site.target).odd_square
-    return _squarest(area, hinted(rows), hinted(columns), side, odd)
-
-
-def _power(least: int) -> int:
-    """Return the least power of two that is at least a number."""
-    return 1 << (max(least, 1) - 1).bit_length()
-
-
-@functools.lru_cache
-def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> BlockShape:
-    unit = odd if area % odd**2 == 0 else 1
-    side = max(least_side, area // least_side) if unit == 1 else unit * _power(least_side // unit)
-    height = unit << ((area // unit**2).bit_length() - 1) // 2
-    height *= 2 if area // height > 2 * height else 1  # 64 x 48, not 32 x 96
-    height = min(side, unit * _power(-(-rows // unit)), height)
-    width = min(side, area // height, unit * _power(-(-columns // unit)))
-    return BlockShape(height, width, height * width)
-
-
-@statement_fact
-def useful(site: Site, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
-    """Return the useful share of the device's work, in thousandths, if blocks compute tiles of an area.
-
-    The last parameter is the number of tiles that each multiprocessor computes at a time.
-    """
-    rows, columns, batch = hinted(rows), hinted(columns), hinted(batch)
-    shape = squarest(site, area, rows, columns)
-    tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
-    at_once = beside * site.target.multiprocessors
-    rounded = -(-tiles // at_once) * at_once
-    return THOUSANDTHS * batch * rows * columns // (rounded * shape.rows * shape.columns)  # type: ignore[no-any-return]
-
-
 # ---- Facts about operands that a product reads through a window: an index combines an axis and a loop.
 
 
@@ -568,13 +522,6 @@ def widest_pair(site: Site, i: Var, j: Var, body: Block) -> bool:
         for pair in combinations(site.tile_axes, 2)
         if matmul_loops(body, frozenset(axis.name for axis in pair), multiplies_values(site))
     )
-
-
-@statement_fact
-def tiles_kept(i: Var, j: Var, body: Block) -> int:
-    """Count the sums that a thread keeps for each index along two axes: the sums that vary with both axes."""
-    sums = {stmt.acc for stmt in summary(body).sums}
-    return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
 @statement_fact

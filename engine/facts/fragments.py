@@ -43,7 +43,7 @@ from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
-from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
+from ..language.evaluate import Expression, StatementList, ValueList, fact, statement_fact, tile_fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
 from .shared_memory import kept_inside, thread_number
@@ -140,13 +140,6 @@ def chunks(body: Block) -> int:
     return _iterations(loops[0]) if len(loops) == 1 else 1
 
 
-@module_fact
-def dtypes_read(body: Block, params: ValueList) -> tuple[Var, ...]:
-    """Return the dtypes of all that a run loads of these buffers, sorted."""
-    read = {load.buf for load in nodes(body, Load)}
-    return tuple(map(Var, sorted({param.dtype for param in params if param.name in read})))
-
-
 @tile_fact
 def computes(site: Site, atom: AtomRecord, products: ValueList) -> bool:
     """Return whether an atom does every one of some products, of which there is one at least.
@@ -162,7 +155,7 @@ def computes(site: Site, atom: AtomRecord, products: ValueList) -> bool:
     )
 
 
-@fact("atom_multiplies(record, name, name) -> bool", "module tile")
+@tile_fact
 def atom_multiplies(site: Site, atom: AtomRecord, a: Var, b: Var) -> bool:
     """Return whether an atom multiplies operands of two dtypes. f32 loses bits: it needs the policy `tf32_products`."""
     asked = a.name != "f32" or policy(site.target).tf32_products > 0

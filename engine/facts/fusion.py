@@ -403,13 +403,15 @@ def in_iterations(site: OperationSite, v: Value, y: Value) -> float:
     """Return the additional seconds of v inside y's loop, compared with a kernel of its own.
 
     The result is 0 unless v is a reduction and y reduces along its axes.
-    The loop has the blocks of y's results, whatever blocks v has. A product of v has no tiles there: each of its
-    terms loads its factors.
+    The threads of the loop are those that share a result of y, whatever threads v has: a block, or one for each element
+    of a short row. A product of v has no tiles there: each of its terms loads its factors.
     """
     if not reduction(v) or not sweeps(site, y, v):
         return 0.0
-    flow, over = site.flow, site.flow.mask_of_axes(y.over)
-    busy = min(1.0, flow.elements(site.space & ~site.folded & ~over) / site.target.multiprocessors)
+    flow, over, target = site.flow, site.flow.mask_of_axes(y.over), site.target
+    row, block = flow.elements(over), policy(target).block_threads
+    threads = flow.elements(site.space & ~site.folded & ~over) * (min(row, block) if row >= target.warp_lanes else 1)
+    busy = min(1.0, threads / (block * target.multiprocessors))
     made, read = site.parts(v)
     nested = _issue_seconds(site, made, len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over)))
     alone = _issue_seconds(site, made, sum(map(flow.size, read)))
@@ -482,7 +484,7 @@ def _for_groups(total: Any, target: Any) -> bool:
     numbers = policy(target)
     if _own_places(total) < numbers.tile_side:
         return False
-    chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
+    chunks = 2 * _places(total.over) // (SECTOR // 2 * min(numbers.chunk_vectors))  # of halves, in vectors of 16 bytes
     held = [_widened_from(factor) or dtype(factor) for factor in factors(total)]
     atoms = (atom for atom in ATOMS.values() if atom.asynchronous and atom.on(target.sm))
     return chunks >= numbers.split_least_chunks and any(atom.multiplies(*held) for atom in atoms)

@@ -25,7 +25,7 @@ from ...ir.names import unused
 from ...ir.node import Expr, Node, contains
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.schemas import aten_name
-from ...ir.sizes import sizes_in
+from ...ir.sizes import at_hint, sizes_in
 from ...ir.tensor import (
     Case,
     Const,
@@ -187,6 +187,10 @@ def _literal(term: Const) -> float:
     if term.dtype == "b8":
         return bool(term.value)
     return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
+
+
+def _element_count(term: Term) -> int:
+    return math.prod(at_hint(axis.extent) for axis in axes(term))
 
 
 def _source(term: Term) -> tuple[Term, dict[Axis, Expr]]:
@@ -531,7 +535,7 @@ class Lift:
         ]
         single = {x: self._held(x, ACCUMULATORS.get(x.fn, "fold")) for x in group if isinstance(x, Reduce)}
         tuples: dict[tuple[Term, ...], dict[str, str]] = {}  # for each weight, the accumulators by part
-        inner = self._loops(term.over, here)
+        inner = self._loops(self._order_in_memory(term), here)
         for other in group:
             if isinstance(other, Reduce):
                 name, value = single[other], self.value(other.x, inner, guard)
@@ -555,6 +559,20 @@ class Lift:
         inner.close(here, "reduce")
         folded: Var = here.known[term, guard]
         return folded
+
+    def _order_in_memory(self, term: Reduce | Fold) -> Sequence[Axis]:
+        """Return the axes of a fold in the order of its largest operand in memory: the innermost loop reads neighbours.
+
+        A sum of products keeps the order that says how its factors are tiled.
+        """
+        if len(term.over) < 2 or len(dict.fromkeys(factors(term))) > 1:
+            return term.over
+        reached = postorder(operands(term), self._below)
+        views = [view for view in map(_source, reversed(reached)) if self._in_memory(view[0])]  # maps first
+        source, images = max(views, key=lambda view: _element_count(view[0]), default=(term, {}))
+        dims = self.buffers[source].loops if source in self.buffers else ()
+        place = {axis: n for n, dim in reversed([*enumerate(dims)]) for axis in index_axes(images.get(dim, dim))}
+        return sorted(term.over, key=lambda axis: place.get(axis, -1))
 
     def _case(self, term: Case, here: Block, guard: Expr) -> Var:
         """Lower a choice so that either side is only read where it is chosen.

@@ -27,7 +27,7 @@ from ...ir.text.print_statements import print_expr, print_value
 from ...ir.tile import Tile
 from ..capture.dynamic_shapes import Dim
 from ..cost.instruction_counts import instruction_counts
-from ..cost.predict import Prediction, predict
+from ..cost.predict import Prediction, predict, register_budget
 from ..facts.accesses import registers
 from ..facts.shared_memory import smem_left
 from ..kernels.sharing import key_of_range, sizes_of
@@ -201,10 +201,6 @@ def microseconds(seconds: float | None) -> float | None:
 # ---- Reject schedules that the target cannot launch, before anything is built.
 
 
-MOST_REGISTERS = 255  # of one thread
-REGISTER_GRAIN = 8
-
-
 def predicted_registers(kernel: Kernel, target: Target) -> int:
     """Return the registers of a thread, predicted from Tile IR.
 
@@ -229,8 +225,7 @@ def _estimate(site: Site) -> int:
 def _register_budget(site: Site) -> int:
     """Return the registers that the compiler may give to a thread of a block."""
     tile: Any = site.tile
-    share: int = site.target.registers // (-(-thread_count(tile) // 32) * 32)
-    return min(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
+    return int(register_budget(thread_count(tile), site.target))
 
 
 def refusal(program: Program, target: Target, granted: float = 0) -> str | None:

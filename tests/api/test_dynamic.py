@@ -120,7 +120,7 @@ def test_floats_of_a_length_are_right_in_every_row() -> None:
 
 def test_a_schedule_for_rows_is_the_one_of_the_hint() -> None:
     """Nothing falls back to serial code: a product of symbolic rows has the tiles, rings and vectors of a static one."""
-    layer = nn.Linear(2048, 1536)  # 512 rows are whole tiles
+    layer = nn.Linear(2048, 2048)  # 512 rows are whole tiles
     static = dplc.compile(layer, (torch.randn(512, 2048),))
     dynamic = sized(layer, torch.randn(512, 2048))
     kernels = [made.compilation.cuda_kernels for made in (static, dynamic)]
@@ -135,11 +135,11 @@ def test_a_schedule_for_rows_is_the_one_of_the_hint() -> None:
 
 def test_the_trace_says_what_a_size_left_open() -> None:
     """A rule that would have fired for a number is reported: chunks of a sum over a size are not shared by blocks."""
-    size = dplc.Dim("s", 1, 4096, hint=512)
+    size = dplc.Dim("s", 1, 8192, hint=4096)
     factors = torch.randn(64, 8), torch.randn(8, 63)
     trace = dplc.compile(lambda x, y: x @ y, factors, dynamic={"x": {1: size}, "y": {0: size}}, rows=()).trace
     assert trace is not None and "left open by sizes" in repr(trace)
-    assert re.search(r"left open by a size at matmul: \w+: .*s.*\(s: 1\.\.4096 hint 512\)", trace.render(1))
+    assert re.search(r"left open by a size at matmul: \w+: .*s.*\(s: 1\.\.8192 hint 4096\)", trace.render(1))
     assert trace.left_open[0].record()["event"] == "left open"
     static = dplc.compile(lambda x: torch.softmax(x, -1), (torch.randn(8, 64),)).trace
     assert static is not None and not static.left_open

@@ -62,12 +62,12 @@ def test_show_prints_the_matcher_with_its_constants(dplc: Command) -> None:
 
 
 def test_show_prints_a_rule_before_a_fact_of_its_name_and_a_number_for_each_device(dplc: Command) -> None:
-    dplc("rules show grade_of_split").shows("fact grade_of_split(")
+    dplc("rules show half_tile").shows("fact half_tile(")
     MINE.write_text(
-        "rule grade_of_split on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n"
+        "rule half_tile on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n"
         "override number most_unrolled = 5 for h200\n"
     )
-    dplc("rules show grade_of_split --rules mine.rw").shows("rule grade_of_split on tensor")
+    dplc("rules show half_tile --rules mine.rw").shows("rule half_tile on tensor")
     dplc("rules show most_unrolled --rules mine.rw").shows(
         "number most_unrolled = 32", "override number most_unrolled = 5 for h200"
     )
@@ -83,7 +83,7 @@ def test_facts_and_nodes_are_described(dplc: Command) -> None:
     dplc("rules nodes Stage").shows("ir/tile.py:", "depth    an integer, else 1")
     (record,) = dplc("rules nodes Sync --json").json
     assert (record["fields"], record["kind"]) == ([], "statement")
-    dplc("rules facts grade_of_split").shows("rules/policy.rw:")
+    dplc("rules facts half_tile").shows("rules/policy.rw:")
     lines = dict(re.findall(r"^ *- (\w+)(:.*)", dplc("rules facts target").out, re.MULTILINE))
     assert TARGET_FIELDS.keys() <= lines.keys()
     assert all(load_device(name).name in lines[name] for name in devices())

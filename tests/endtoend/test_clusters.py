@@ -55,11 +55,12 @@ def test_products_of_clusters(
     judged(made, product(form), inputs)
 
 
-def test_rows_of_any_length_share_the_columns_of_a_cluster(tmp_path: Path) -> None:
-    """Two blocks of columns are whole clusters however many blocks of rows there are."""
+@pytest.mark.parametrize("columns", [64, 128])
+def test_rows_of_any_length_share_the_columns_of_a_cluster(columns: int, tmp_path: Path) -> None:
+    """Two blocks of columns are whole clusters; blocks of rows are, however many there are, with one that may be empty."""
     x, w = operands("nt", 200, 128, 256)
     options: dict[str, Any] = {"dynamic": ({0: dplc.Dim("s", 130, 300)}, None), "rules": asked(tmp_path, 2)}
-    pinned = {"blockify_launch": {"BM": 64, "BN": 64}, "chunk_matmul_k": {"BK": 64}}
+    pinned = {"blockify_launch": {"BM": 64, "BN": columns}, "chunk_matmul_k": {"BK": 64}}
     made = dplc.compile(product("nt"), (x, w), target="h200", device="emulator", db=False, settings=pinned, **options)
     assert [stmt.cluster for stmt in nodes(made.compilation.tile, Tile)] == [2]
     for length in (130, 200, 256, 300):

@@ -36,9 +36,14 @@ TOGETHER = ("scale_after_gain", "fuse_beside", "store_operand")  # what is asked
 FOLDED = 1 << 20  # as if a tile had all columns: computing again costs nothing
 
 
+LARGE = (("chunk_matmul_k", "BK", 16), ("blockify_launch", "BM", 64), ("blockify_launch", "BN", 128))
+
+
 @functools.cache
-def tools(rules: str, folded: tuple[str, ...]) -> Toolchain:
+def tools(rules: str, folded: tuple[str, ...], pins: tuple[tuple[str, str, int], ...] = ()) -> Toolchain:
     settings: dict[str, dict[str, Any]] = {rule: {"TILE": FOLDED} for rule in folded}
+    for rule, parameter, value in pins:
+        settings.setdefault(rule, {})[parameter] = value
     settings |= {rule: {"TILE": FOLDED, "prefer": False} for rule in folded if rule == "scale_after_gain"}
     if not rules:
         return toolchain(settings=settings)
@@ -49,9 +54,12 @@ def tools(rules: str, folded: tuple[str, ...]) -> Toolchain:
 
 
 @functools.lru_cache(maxsize=3)  # each holds its weights
-def compiled(text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str, ...] = ()) -> Compilation:
-    """rules: laid over ours; folded: the rules for which computing again costs nothing."""
-    return Compiler(tools(rules, folded), target(arch)).compile(capture_text(text, values=False))
+def compiled(
+    text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str, ...] = (),
+    pins: tuple[tuple[str, str, int], ...] = (),
+) -> Compilation:  # fmt: skip
+    """rules: laid over ours; folded: the rules for which computing again costs nothing; pins: parameters of passes."""
+    return Compiler(tools(rules, folded, pins), target(arch)).compile(capture_text(text, values=False))
 
 
 def predicted(compilation: Compilation, arch: str = "sm_90a") -> float:
@@ -137,19 +145,18 @@ def test_another_reader_of_the_norm_keeps_it() -> None:
 
 
 @pytest.mark.skipif(not find_nvdisasm() or not (find_nvrtc() or find_program("nvcc")), reason="needs an assembler")
-@pytest.mark.parametrize(
-    ("arch", "share", "store"),  # ten outputs along a side are one for each lane in turn
-    [("sm_80", 0.82, "STG.32"), ("sm_90a", 0.85, "STG.128"), ("sm_120", 0.82, "STG.128")],
-)
-@pytest.mark.sampled(2)
-def test_what_the_assembler_makes_of_it(arch: str, share: float, store: str) -> None:
-    kernel = compiled(norm_linear(512, 2048, 2048), arch, folded=TOGETHER).cuda_kernels[0]  # a second may add parts
+@pytest.mark.parametrize("pins", [(), LARGE], ids=["chosen", "64 x 128"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+@pytest.mark.sampled(3)
+def test_what_the_assembler_makes_of_it(arch: str, pins: tuple[tuple[str, str, int], ...]) -> None:
+    kernel = compiled(norm_linear(512, 2048, 2048), arch, folded=TOGETHER, pins=pins).cuda_kernels[0]
     assembly = assemble(device_text([kernel]), target(arch).arch)
     resources = assembly.kernels[kernel.name]
     assert resources.spill_stores + resources.spill_loads == 0
     listing = disassemble(assembly.cubin)[kernel.name]
-    assert listing.share("FFMA") > share
-    assert {"LDGSTS.128", "LDS.128", store} <= set(listing.widths()), listing.widths()
+    assert {"LDGSTS.128", "LDS.128"} <= set(listing.widths()), listing.widths()
+    if pins:
+        assert listing.share("FFMA") > 0.85 and "STG.128" in listing.widths()
 
 
 def test_wavefronts_and_sectors_are_the_least() -> None:

@@ -20,7 +20,11 @@ from dplc.engine.ruleset import toolchain
 from dplc.ir.facts.structure import summary
 from dplc.ir.tile import Tile
 
-WHOLE = {"blockify_launch": {"BM": 64, "BN": 128}}  # by default 64 x 112, which leaves no multiprocessor idle
+WHOLE = {  # by default smaller tiles, which leave no multiprocessor idle
+    "chunk_matmul_k": {"BK": 32},
+    "blockify_launch": {"BM": 64, "BN": 128},
+    "register_tile": {"FM": 16, "FN": 8},
+}
 ALWAYS = {rule: {"SLOWER": 1000} for rule in ("online_attention", "online_attention_masked")}
 
 
@@ -58,20 +62,25 @@ def test_the_tile_of_one_wave_leaves_no_multiprocessor_idle() -> None:
 
 
 @pytest.mark.parametrize(
-    "device, rows, columns, outputs, chunk",
+    "device, rows, columns, longest",
     (
-        ("a100", 512, 1536, 64, 32),  # a clock's instructions are twice what the pipe takes: 16 rows save nothing
-        ("gb10", 512, 768, 64, 16),  # shared memory holds neither the ring nor the slices
+        ("a100", 512, 1536, 32),  # a clock's instructions are twice what the pipe takes: 16 rows save nothing
+        ("gb10", 512, 768, 16),  # shared memory holds neither the ring nor the slices
     ),
 )
-def test_devices_that_refuse(device: str, rows: int, columns: int, outputs: int, chunk: int) -> None:
-    assert shape(compiled(linear(rows, columns, 256), device)) == (outputs, chunk)
+def test_devices_that_refuse(device: str, rows: int, columns: int, longest: int) -> None:
+    outputs, chunk = shape(compiled(linear(rows, columns, 256), device))
+    assert outputs <= 64 and chunk <= longest
 
 
 def test_several_sums_and_many_waves_stay_as_they_are() -> None:
     several = "x = torch.randn(256, 256); F.silu(nn.Linear(256, 512)(x)) * nn.Linear(256, 512)(x)"
-    assert shape(compiled(several, "thor"))[1] == 16
-    assert shape(compiled(linear(1024, 1024, 256), "thor")) == (64, 16)
+    assert 2 * shape(compiled(several, "thor"))[0] <= 128  # accumulators of both
+    assert shape(compiled(linear(1024, 1024, 256), "thor"))[0] == 64
+
+
+def test_a_block_that_is_alone_has_long_chunks_and_large_threads() -> None:
+    assert shape(compiled(linear(512, 2048, 2048), "h200")) == (128, 32)
 
 
 def attention(heads: int, rows: int, causal: bool = True) -> str:
@@ -120,8 +129,9 @@ def test_blocks_of_half_the_rows_are_right(device: str, causal: bool) -> None:
     run_right(compilation)
 
 
-def gate(rows: int, columns: int) -> str:
-    return f"x = torch.randn({rows}, 512); F.silu(nn.Linear(512, {columns})(x)) * nn.Linear(512, {columns})(x)"
+def gate(rows: int, columns: int, terms: int = 512) -> str:
+    product = f"nn.Linear({terms}, {columns})(x)"
+    return f"x = torch.randn({rows}, {terms}); F.silu({product}) * {product}"
 
 
 @pytest.mark.parametrize("rows, columns", ((128, 128), (119, 125)))
@@ -133,4 +143,5 @@ def test_several_products_that_are_one_wave_are_not_split(rows: int, columns: in
 
 @pytest.mark.parametrize("rows, columns", ((64, 128), (192, 128)))  # few tiles of two products
 def test_several_products_that_are_split(rows: int, columns: int) -> None:
-    assert len(compiled(gate(rows, columns), "h200").kernels) == 2
+    assert len(compiled(gate(rows, columns, 2048), "h200").kernels) == 2
+    assert len(compiled(gate(rows, columns), "h200").kernels) == 1  # smaller tiles fill the device

@@ -18,6 +18,7 @@ from dplc.codegen.emulator.runtime import EmulatorError
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.rewrite.statements.driver import Settings
 from dplc.ir.interp import tile
 from dplc.ir.node import nodes
 from dplc.ir.tile import SharedTile
@@ -34,8 +35,14 @@ def drawn(dtype: torch.dtype, *shapes: tuple[int, ...]) -> tuple[torch.Tensor, .
     return tuple(torch.randn(*shape, generator=dice).to(dtype) for shape in shapes)
 
 
-def made(f: Callable[..., torch.Tensor], *inputs: torch.Tensor, device: str = "a100") -> dplc.Compiled:
-    return dplc.compile(f, inputs, target=device, device="emulator", db=False)
+TILES = {"blockify_launch": {"BM": 32, "BN": 64}}  # of products so small that by default a block is one warp
+SQUARES = {"blockify_launch": {"BM": 64, "BN": 64}}
+
+
+def made(
+    f: Callable[..., torch.Tensor], *inputs: torch.Tensor, device: str = "a100", settings: Settings | None = None
+) -> dplc.Compiled:
+    return dplc.compile(f, inputs, target=device, device="emulator", db=False, settings=settings)
 
 
 def shared_tiles(compiled: dplc.Compiled) -> list[SharedTile]:
@@ -44,7 +51,7 @@ def shared_tiles(compiled: dplc.Compiled) -> list[SharedTile]:
 
 def right(f: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> dplc.Compiled:
     """Compiled, run, and within twice PyTorch's own error of float64; clean in checked mode."""
-    compiled = made(f, *inputs)
+    compiled = made(f, *inputs, settings=TILES)
     judged(compiled, f, inputs)
     return compiled
 
@@ -77,7 +84,7 @@ def test_results_leave_in_whole_vectors(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.sampled(2)
 def test_no_bank_is_waited_for(size: int, device: str) -> None:
     inputs = tuple(torch.empty(size, size, dtype=BF16) for _ in "xy")
-    compiled = made(torch.matmul, *inputs, device=device)
+    compiled = made(torch.matmul, *inputs, device=device, settings=SQUARES if size == 512 else None)
     assert shared_tiles(compiled)
     for kernel in compiled.compilation.kernels:
         counts = instruction_counts(kernel)
@@ -87,7 +94,7 @@ def test_no_bank_is_waited_for(size: int, device: str) -> None:
 
 def test_the_schedule_means_the_same_in_every_order_of_threads() -> None:
     x, y = drawn(BF16, (70, 32), (32, 72))
-    compiled = made(lambda x, y: torch.relu(x @ y), x, y)
+    compiled = made(lambda x, y: torch.relu(x @ y), x, y, settings=TILES)
     names = [param.name for param in compiled.compilation.tile[0].ins]
     arrays = dict(zip(names, (x.double().numpy(), y.double().numpy()), strict=True))
     want = torch.relu(x.double() @ y.double())
@@ -106,7 +113,7 @@ LEFT_ALONE: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], 
 @pytest.mark.parametrize("name", LEFT_ALONE)
 def test_what_gains_nothing_stays(name: str) -> None:
     f, shapes = LEFT_ALONE[name]
-    assert not shared_tiles(made(f, *drawn(BF16, *shapes)))
+    assert not shared_tiles(made(f, *drawn(BF16, *shapes), settings=TILES if len(shapes) == 2 else None))
 
 
 BARRIER = "  block_sync();\n"
@@ -123,7 +130,7 @@ FAULTS = {
 @pytest.mark.sampled(3)
 def test_faults_are_found(name: str) -> None:
     x, y = drawn(BF16, (70, 32), (32, 72))
-    compiled = made(lambda x, y: x @ y, x, y)
+    compiled = made(lambda x, y: x @ y, x, y, settings=TILES)
     (kernel,) = compiled.compilation.cuda_kernels
     old, new, line = FAULTS[name]
     head, found, tail = kernel.text.rpartition(old)

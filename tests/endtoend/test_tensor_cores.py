@@ -79,7 +79,8 @@ def test_bytes_are_summed_exactly(shape: tuple[int, int, int]) -> None:
 def test_bytes_of_a_linear_come_by_ldmatrix() -> None:
     x, y = bytes_of(64, 64, 128)
     f = lambda x, w: torch._int_mm(x, w.mT).float() * 0.5  # noqa: E731  # as quantised layers have it
-    compiled = dplc.compile(f, (x, y.mT.contiguous()), target="h200", device="emulator", db=False)
+    tile = {"blockify_launch": {"BM": 32, "BN": 64}}
+    compiled = dplc.compile(f, (x, y.mT.contiguous()), target="h200", device="emulator", db=False, settings=tile)
     (kernel,) = compiled.compilation.cuda_kernels
     assert kernel.text.count("ldmatrix_x4(") == 2
     assert "mma_m16n8k32_i8" in kernel.text
@@ -154,12 +155,13 @@ def test_f32_is_left_alone() -> None:
     assert products(dplc.compile(product("nn"), (x, y), target="h200", device="emulator", db=False)) == 0
 
 
-@pytest.mark.parametrize(("device", "columns"), [("a100", 256), ("h200", 256), ("rtx5090", 128)])
-def test_large_products_have_large_tiles_where_the_grid_has_enough(device: str, columns: int) -> None:
+@pytest.mark.parametrize(("device", "rows", "columns"), [("a100", 128, 256), ("h200", 128, 256), ("rtx5090", 64, 64)])
+def test_large_products_have_large_tiles_where_shared_memory_has_room(device: str, rows: int, columns: int) -> None:
+    """Of an RTX 5090 it holds one block of 128 x 128, which waits at each barrier, or three of 64 x 64."""
     inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
     compiled = dplc.compile(product("nn"), inputs, target=device, device="emulator", db=False)
     (kernel,) = compiled.compilation.cuda_kernels
-    assert sorted(kernel.grid[:2]) == sorted((4096 // columns, 32))
+    assert sorted(kernel.grid[:2]) == sorted((4096 // columns, 4096 // rows))
     assert products(compiled)
 
 

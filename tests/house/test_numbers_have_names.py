@@ -42,7 +42,6 @@ WEIGHING = {
 UNITS = {
     ("engine/facts/tensor.py", "MOST"): "how large a power of two a rule may ask for: a limit of the language",
     ("engine/facts/tensor.py", "SUBSETS"): "how many subsets a rule may ask for: a limit of the language",
-    ("engine/facts/accesses.py", "THOUSANDTHS"): "a unit: shares as whole numbers",
     ("engine/facts/tensor.py", "EXPONENTS"): "of f32: reciprocals of powers of two in this range are exact",
     ("engine/facts/tensor.py", "HALF"): "what `frexp` gives for a power of two",
 }

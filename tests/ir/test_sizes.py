@@ -192,9 +192,9 @@ def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str, level
 SCHEDULES = {  # of a size that stands in guards of a ring's copies, in strides and loops, in a sum
     "a product": (
         "torch.randn(167, 256) @ torch.randn(256, 96)",
-        "i_o:6=BLOCK",
-        "i_o:-(-s // 32)=BLOCK",
-        (1, 31, 32, 300),
+        "i_o:11=BLOCK",
+        "i_o:-(-s // 16)=BLOCK",
+        (1, 15, 16, 300),
     ),
     "long rows": ("torch.softmax(torch.randn(64, 167), -1)", "", "", (1, 33, 166, 192)),
     "columns": ("torch.randn(167, 64).sum(0)", "", "", (1, 166, 1000)),

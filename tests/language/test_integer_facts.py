@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 
-from dplc.codegen.target import target
 from dplc.engine.facts import tensor as facts
-from dplc.engine.facts.accesses import squarest
-from dplc.engine.language.rule import policy
 
 NUMBERS = range(-3, 200)
 POSITIVE = range(1, 200)
@@ -58,25 +54,3 @@ def test_subsets_come_largest_first_and_are_bounded() -> None:
     assert facts.subsets((1, 2, 3)) == ((1, 2, 3), (1, 2), (1, 3), (2, 3), (1,), (2,), (3,))
     assert facts.subsets(()) == ()
     assert len(facts.subsets(tuple(range(40)))) == facts.SUBSETS
-
-
-@pytest.mark.parametrize(
-    ("area", "sides"), [(12800, (80, 160)), (6400, (80, 80)), (10240, (128, 80)), (5120, (64, 80)), (7168, (64, 112))]
-)
-def test_the_squarest_odd_tile(area: int, sides: tuple[int, int]) -> None:
-    site = SimpleNamespace(target=target("h200"))
-    assert squarest(site, area, 2048, 2048) == (*sides, area)
-    assert squarest(site, 6400, 50, 30) == (80, 40, 3200)
-
-
-@pytest.mark.parametrize("area", [256, 1024, 4096, 8192])
-def test_the_squarest_tile_is_within_the_area_and_what_there_is(area: int) -> None:
-    site = SimpleNamespace(target=target("h200"))
-    side = policy(site.target).tile_side
-    for rows, columns in itertools.product((1, 8, 33, 64, 500, 4096), repeat=2):
-        found = squarest(site, area, rows, columns)
-        for extent, length in ((rows, found.rows), (columns, found.columns)):
-            assert length.bit_count() == 1 and length <= side and length < 2 * extent
-        assert found.rows * found.columns <= area
-        if min(rows, columns) >= side:
-            assert found.rows * found.columns == area and found.columns <= 2 * found.rows

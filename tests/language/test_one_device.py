@@ -124,8 +124,8 @@ def test_what_an_override_for_one_device_may_not_say(text: str, place: str, what
 
 
 def test_what_is_wrong_for_one_device_is_found_for_all(tmp_path: Path) -> None:
-    (tmp_path / "mine.rw").write_text("override number tile_areas = (4096,) for h200\n")
-    with pytest.raises(DplcError, match="tile_areas"):
+    (tmp_path / "mine.rw").write_text("override number tile_sides = (64,) for h200\n")
+    with pytest.raises(DplcError, match="tile_sides"):
         toolchain([tmp_path / "mine.rw"])
 
 

@@ -131,7 +131,7 @@ def test_the_nearest_sizes_are_tried(path: Path) -> None:
         remember(path, product(rows))
     for text, source, said in (
         (PRODUCT, "store", "from the store"),
-        (product(128, columns=77), "nearest", "64x96x80"),
+        (product(96, columns=64), "nearest", "64x96x80"),
         (product(192, columns=160), "nearest", "256x96x80"),
         (product(4096), "default", "nor at sizes near"),
         (PRODUCT.replace("relu", "tanh"), "default", "never tuned"),
@@ -158,10 +158,10 @@ NUMBERS = (  # what is overridden, and whether a schedule of a product is still 
     ("number address_registers = 30", True),  # a fact in Python reads it
     ("number longest_row = 1000", True),  # a rule of fusion: the kernel is the same
     ("number coarsened_outputs = 32", True),  # a rule that does not fire in it
-    ("number tile_areas = [2048, 1024]", False),  # a rule that fires in it
-    ("number tile_areas = [2048, 1024] for h200", False),
-    ("number tile_areas = [2048, 1024] for a100", True),
-    ("fact small_tile_of(several: bool, atoms: bool) -> int = 4096", False),  # a fact that such a rule asks
+    ("number tile_sides = [16, 32]", False),  # a rule that fires in it
+    ("number tile_sides = [16, 32] for h200", False),
+    ("number tile_sides = [16, 32] for a100", True),
+    ("fact vector_float() -> int = 2", False),  # a fact that such a rule asks
 )
 
 

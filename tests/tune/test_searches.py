@@ -81,14 +81,15 @@ def test_the_shipped_search_finds_a_schedule_near_the_best(small: Small) -> None
 
 
 def test_hill_climbing_finds_more_than_chance() -> None:
-    """On a space of 1,243 programs, 30 tries: medians of seven seeds."""
-    found, known = space("torch.randn(128, 256) @ torch.randn(256, 512)", "blockify_launch", "double_buffer"), Known()
+    """Gains over the default with 30 tries: medians of seven seeds."""
+    passes = "chunk_matmul_k", "slice_matmul_k", "register_tile"
+    found, known = space("torch.randn(64, 256) @ torch.randn(48, 256).t()", *passes), Known()
 
     def median(name: str) -> float:
         runs = (search(found, known, name, seed, Budget(tries=30)) for seed in range(7))
-        return sorted(run.best for run in runs if run.best is not None)[3]
+        return sorted(run.default.seconds - run.best for run in runs if run.best and run.default.seconds)[3]
 
-    assert median("hill") < 0.9 * median("random")
+    assert median("hill") > 1.5 * median("random") > 0
 
 
 def test_budgets_end_a_search(small: Small) -> None:

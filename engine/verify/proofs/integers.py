@@ -134,6 +134,8 @@ class Integers:
                 return ARITHMETIC[op](self.number(a, scope), self.number(b, scope))
             case s.Choice(condition=condition, a=a, b=b):
                 return either(self.truth(condition, scope), self.number(a, scope), self.number(b, scope))
+            case s.Apply(fn="max" | "min" as fn, items=(s.Group() as items,)):
+                return {"max": max, "min": min}[fn](self.elements(items, scope))
             case s.LetExpression() as named:
                 return self.number(without_lets(named), scope)
             case s.Apply(fn=name) as query if name in self.facts and self.facts[name].result in ("int", "any", "num"):

@@ -23,7 +23,7 @@ from dplc.ir.kernel import Base, Branch, Replicate
 from dplc.ir.node import nodes
 from dplc.ir.verify.kernel import problems
 
-GATED = "(lambda x, g, u, d: (F.silu(x @ g) * (x @ u)) @ d)(*(torch.randn(s) for s in ((5, 24), (24, 40), (24, 40), (40, 24))))"
+GATED = "(lambda x, g, u, d: (F.silu(x @ g) * (x @ u)) @ d)(*(torch.randn(s) for s in ((5, 24), (24, 41), (24, 41), (41, 24))))"
 # rule: (a program on one of whose kernels it fires, what it lessens)
 FIRES = {
     "guard_in_guard": (GATED, "tests"),

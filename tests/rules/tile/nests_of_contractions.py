@@ -12,7 +12,7 @@ for m, n, k in ((64, 64, 64), (40, 72, 50), (3, 70, 40)):
     NESTS[f"matmul transposed {m}x{n}x{k}"] = Nest(matmul(m, n, k, True), lambda x, w: {"y": x @ w.T})
 
 
-NESTS["matmul 5x24x600"] = Nest(matmul(5, 24, 600), lambda x, w: {"y": x @ w})
+NESTS["matmul 5x24x3000"] = Nest(matmul(5, 24, 3000), lambda x, w: {"y": x @ w})
 
 
 @nest("relu(matmul(x + bias, w)) 17x33x65", """

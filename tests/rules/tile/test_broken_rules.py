@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant("permuted rows not read alike", "permute_stage", "y % V, y % (L*V) // V, i]", "y % (L*V) // L, y % L, i]", NT),
     Mutant("guard lifted though the product is not zero", "zero_filled", "require zero_product(body, c) or", "require 0 < 1 or", "exponentials of the end"),
     Mutant("guard lifted over global loads", "zero_filled", STAGED, ANYWHERE, RAGGED, (("stage_inputs",), ())),
-    Mutant("split-K leaves chunks out", "split_matmul_k", "ko:ceildiv(KO, S)=serial", "ko:1=serial", "matmul 5x24x600"),
+    Mutant("split-K leaves chunks out", "split_matmul_k", "ko:ceildiv(KO, S)=serial", "ko:1=serial", "matmul 5x24x3000"),
     Mutant("swizzled rows not read alike", "split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, SWIZZLED),
     Mutant("elements of a chunk left out", "chunk_matmul_k", "k:BK=reduce", "k:1=reduce", MATMUL),
     Mutant("a guard sinks below a value", "canonical", "    for k in 0..K role:\n        if c:\n            body..\n    if c:\n        post..", "    for k in 0..K role:\n        body..\n    if c:\n        post..", RAGGED, (("stage_inputs",), ())),
