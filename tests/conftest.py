@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import itertools
@@ -125,16 +126,19 @@ def captured_once(captured_models: dict[Any, Any], monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(models, "capture_results", kept)
 
 
-GARBAGE = 400_000  # objects made and not yet freed since the last collection
+GARBAGE = 100_000  # objects made and not yet freed since the last collection, also within a test
 COLLECTIONS = itertools.count(1)
-ALL = 8  # every eighth collection looks at all objects, also at those that survived the last ones
+ALL = 32  # one collection of so many looks at all objects, also at those that survived the last ones
 GROWTH = 128 * 2**20  # bytes more than after the last such look, and there is another
 STATM = Path("/proc/self/statm")  # how much memory the process has; only some systems have the file
 resident = [0]  # bytes after the last look at all objects
+trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # a fifth of the time of tests; `pytest_runtest_teardown` collects
+    # Python's own thresholds take a fifth of the time of tests. With these a long test frees its own garbage, and
+    # `pytest_runtest_teardown` collects between tests.
+    gc.set_threshold(GARBAGE, 10, 10)
     os.environ.setdefault(
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
@@ -170,11 +174,14 @@ def pytest_runtest_teardown() -> None:
     Tensors are few objects and many bytes: the memory of the process says how much they are.
     """
     grown = STATM.exists() and memory() > resident[0] + GROWTH
-    if grown or gc.get_count()[0] > GARBAGE:
-        if grown or next(COLLECTIONS) % ALL == 0:
+    made, collections, _ = gc.get_count()
+    if grown or collections or made > GARBAGE // 2:
+        if every := grown or next(COLLECTIONS) % ALL == 0:
             gc.unfreeze()
         gc.collect()
         gc.freeze()
+        if every and trim:
+            trim(0)  # glibc keeps freed memory between blocks that are in use
         if grown:
             resident[0] = memory()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import weakref
+from _ctypes import dlclose
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_int, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
@@ -405,6 +407,7 @@ class LoadedKernels:
         self._checked = checked
         texts = [poisoned(spaced(kernel).kernel) for kernel in kernels] if checked else kernels
         self._library = ctypes.CDLL(str(build_host(host_text(texts), checked)))
+        weakref.finalize(self, dlclose, self._library._handle).atexit = False  # ctypes unloads nothing
 
     def launch(
         self, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory], options: LaunchOptions

@@ -48,7 +48,8 @@ def by_types() -> AbstractContextManager[None]:
         "cov": _cov, "corrcoef": _corrcoef, "max_pool1d": _max_pool1d, "ctc_loss": _ctc_loss,
         "dropout": lambda x, rate, train: x.clone() if train and rate else x,  # PyTorch's own always copies
     }  # fmt: skip
-    return replaced({op: {COMPOSITE: kernel} for name, kernel in kernels.items() for op in _overloads(name)})
+    whole = {op: {COMPOSITE: kernel} for name, kernel in kernels.items() for op in _overloads(name)}
+    return replaced({**whole, aten.huber_loss.default: {DispatchKey.Meta: _huber_loss}})
 
 
 @contextmanager
@@ -91,6 +92,11 @@ def _ctc_loss(
 ) -> Tensor:
     """Return a number for each sequence of x [steps, sequences, classes] or [steps, classes], or one for all."""
     return x.new_empty((x.shape[1],) if reduction == 0 and x.dim() == 3 else ())
+
+
+def _huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
+    """Return an empty tensor of the dtype of x for x and target [..]: that of eager. PyTorch's formula promotes it."""
+    return x.new_empty(torch.broadcast_shapes(x.shape, target.shape) if reduction == 0 else ())
 
 
 def _max_pool1d(
@@ -521,7 +527,7 @@ def _own() -> dict[OpOverload, Function]:
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantized,
         "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantized_by_tensors,
         "fake_quantize_per_channel_affine_cachemask": _fake_quantized_by_channels,
-        "max_pool3d_with_indices_backward": partial(max_pool_backward, 3),
+        "max_pool3d_with_indices_backward": partial(max_pool_backward, 3), "pow": _power,
     }  # fmt: skip
     for name in BY_SIZES.split():
         own[f"{name}_backward"] = partial(_smooth_backward, getattr(aten, name).default)
@@ -543,6 +549,19 @@ def _filled(overload: OpOverload, *given: object, **options: object) -> Tensor:
         return NotImplemented
     dtypes = [x.dtype for x in like if isinstance(x, torch.Tensor)] or [torch.get_default_dtype().to_complex()]
     return torch.fill(overload(*like, 0, **{"dtype": dtypes[0], **options}), number)
+
+
+def _power(x: Tensor | complex, exponent: Tensor | complex) -> Tensor:
+    """Raise x to the power 0 or 1 as eager does, which looks at the number. Returns NotImplemented for other powers.
+
+    The rules for complex numbers compute log(x), which is infinite for 0.
+    """
+    if not isinstance(x, Tensor) or not isinstance(exponent, (int, float, complex)) or exponent not in (0, 1):
+        return NotImplemented
+    dtype = torch.result_type(x, exponent)
+    if not dtype.is_complex:
+        return NotImplemented
+    return x.to(dtype) if exponent else torch.fill(x.to(dtype), complex(1))
 
 
 def _resized(overload: OpOverload, *values: object, **options: object) -> Tensor:

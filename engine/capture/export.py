@@ -370,8 +370,12 @@ def _check_numbers(program: ExportedProgram) -> None:
     """Raise DplcError for a number that does not fit the dtype that torch converts it to.
 
     torch raises an error for it only when it computes. So an op with a number beyond the range of its tensors runs on
-    ones of their shapes.
+    ones, of two elements in each longer dimension where such operands have a result.
     """
+
+    def few(shape: Sequence[int], dtype: torch.dtype, device: str = "cpu") -> Tensor:
+        return torch.ones([min(length, 2) for length in shape], dtype=dtype, device=device)
+
     for node in _nodes(program):
         kinds = {x.dtype for x in tensors(value(node), *map(value, node.all_input_nodes))}
         schema, given = getattr(node.target, "_schema", None), _given(node)
@@ -381,7 +385,12 @@ def _check_numbers(program: ExportedProgram) -> None:
         if all(_fits(number, kind) for number in scalars for kind in kinds):
             continue
         try:
-            called_with(node, torch.ones)
+            called_with(node, functools.partial(few, device="meta"))
+            ones: Function = few
+        except Exception:  # of torch's many classes: its arguments are sizes or places of the whole
+            ones = torch.ones
+        try:
+            called_with(node, ones)
         except (NotImplementedError, IndexError, AttributeError):
             continue  # as operands of ones may have it
         except Exception as error:  # of torch's many classes

@@ -276,13 +276,16 @@ class Checks(CheckedRule):
     def unused(self) -> Findings:
         """Report a variable that the pattern binds once, a `let`, a `pick` or a parameter that nothing reads.
 
-        A variable under another name in the template is reported there (`unbound`) alone.
+        A variable under another name in the template is reported there (`unbound`) alone, and statements that the
+        template drops by `dropped_runs`.
         """
         times = {name.text for name, _ in self.occurrences}
         meant = any(one.what.startswith("unbound variable") for one in self.unbound())
         for name in () if meant else self._unread:
             place = next(one for one in self.pattern if name in names(one.node))
             axis = place.what in ("an axis", "`name` of `Axis`") or place.want == AXIS
+            if place.want.kind == "stmt":
+                continue
             yield Finding(
                 f"`{name.text}` is bound but never used",
                 name,

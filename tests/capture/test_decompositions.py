@@ -29,7 +29,7 @@ ALONE = """
     fake_quantize_per_channel_affine_cachemask _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward
 """
 # a rule takes most calls of these
-SHARED = f"as_strided as_strided_copy avg_pool2d_backward avg_pool3d_backward {BY_SIZES} {FILLED}"
+SHARED = f"as_strided as_strided_copy avg_pool2d_backward avg_pool3d_backward pow {BY_SIZES} {FILLED}"
 
 
 def test_each_op_of_the_table_is_named_once_and_is_left_by_the_rules() -> None:

@@ -20,7 +20,8 @@ from dplc.ir.interp import tensor as meaning
 OPS = (
     "torch.where(c, x, n)", "torch.where(c, n, x)", "x.masked_fill(c, n)", "x.clamp(min=n)", "x.clamp(max=n)", "x.clamp(0, n)",
     "F.hardtanh(x, 0, n)", "F.threshold(x, 2, n)", "torch.full_like(x, n)", "x.new_full((3,), n) + x[:3]", "torch.fill(x, n)",
-    "x.clone().fill_(n)", "F.pad(x, (1, 1), value=n)", "x.index_fill(0, i, n)", "x.scatter(0, i, n)",
+    "x.clone().fill_(n)", "F.pad(x, (1, 1), value=n)", "F.pad(x, (-3, 1), value=n)",
+    "x.index_fill(0, i, n)", "x.scatter(0, i, n)",
     "torch.add(x, x, alpha=n)", "torch.sub(x, x, alpha=n)", "torch.addcmul(x, x, x, value=n)", "x.index_add(0, i, x[:2], alpha=n)",
     "x + n", "n - x", "x * n", "x ** n", "n ** x", "x / n", "x == n", "x < n", "n <= x", "x & n", "n | x", "x ^ n",
 )  # fmt: skip
@@ -75,3 +76,18 @@ def test_a_number_is_converted_or_refused_as_eager_does(dtype: str, number: floa
     for (op, want), result in zip(wanted.items(), results, strict=True):
         got = torch.as_tensor(result.copy()).reshape(want.shape).to(want.dtype)
         assert torch.allclose(got, want, 1e-2, 1e-30, equal_nan=True), f"{op}: {got} for {want}"
+
+
+@pytest.mark.parametrize(
+    ("op", "number"), [("x + n", 2**40), ("x == n", 2**40), ("F.pad(x, (-3, 1), value=n)", 1)]
+)
+def test_numbers_of_long_tensors_are_checked_in_little_memory(op: str, number: float) -> None:
+    """PyTorch cannot allocate so many elements."""
+    x = torch.zeros((), dtype=torch.int32).expand(2**15, 2**14, 2**14)
+    assert capture(function(op, number), (x, MASK, PLACES)).graph.outs
+
+
+def test_a_number_beyond_the_dtype_of_a_long_tensor_is_refused() -> None:
+    x = torch.zeros((), dtype=torch.uint8).expand(2**15, 2**14, 2**14)
+    with pytest.raises(DplcError, match="cannot be converted to type uint8"):
+        capture(lambda x: torch.where(x > 0, x, 300), (x,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import numpy.typing as npt
 import pytest
 from emulated import run, run_with
 
-from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions, LineCost
+from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions, LineCost, LoadedKernels
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.ir.dtypes import DTYPES, DtypeName
 
@@ -121,6 +123,14 @@ def test_lanes_that_are_not_there_say_nan(make_kernel: MakeKernel) -> None:
 def test_shared_memory_is_counted_in_wavefronts_and_global_memory_in_sectors(way: Literal["load", "store"]) -> None:
     assert LineCost(1, f"shared {way}", 4, 1, 1, 1).unit == "wavefronts"
     assert LineCost(1, f"global {way}", 4, 1, 4, 4).unit == "sectors"
+
+
+def test_kernels_that_nothing_holds_are_unloaded(make_kernel: MakeKernel) -> None:
+    loaded = LoadedKernels((make_kernel("stg32(y + threadIdx.x, 4321.0f);", Y32),), False)
+    library = loaded._library._name
+    del loaded
+    with pytest.raises(OSError):
+        ctypes.CDLL(library, os.RTLD_NOLOAD | os.RTLD_NOW)
 
 
 def test_exited_threads_are_not_waited_for(make_kernel: MakeKernel) -> None:

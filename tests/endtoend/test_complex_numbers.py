@@ -114,3 +114,19 @@ def test_alignments(reduction: int, blank: int) -> None:
             want = nn.functional.ctc_loss(probabilities, given_labels, ends, counts, **options)
             got = ctc_loss(probabilities, given_labels, ends, counts, blank, reduction, clears)
             assert torch.allclose(got, want, rtol=1e-5)
+
+
+def test_powers_of_zero_and_one_are_exact() -> None:
+    """As in eager, which looks at the exponent: by a logarithm they would be NaN at 0, at infinity and at NaN."""
+
+    def powers(x: Any, z: Any) -> Any:
+        return [
+            *(x**exponent for exponent in (0j, 1 + 0j)),
+            *(z**exponent for exponent in (0j, 1 + 0j, 0, 1, 0.0, 1.0)),
+            torch.float_power(z, 0),
+        ]
+
+    x = torch.tensor([0.0, -1.0, 2.0, torch.inf, torch.nan])
+    z = torch.complex(x, x.flip(0))
+    for got, want in zip(dplc.compile(powers, (x, z))(x, z), powers(x, z), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)

@@ -1,4 +1,4 @@
-"""Tensors without dimensions next to tensors of another dtype of the same category, held against eager."""
+"""Tensors next to tensors of another dtype of the same category, without dimensions or in a loss, held against eager."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from dynamo_checks import compare
 
 import dplc
@@ -56,3 +57,16 @@ def test_places_and_products_of_halves_stay_wide() -> None:
     bytes_, place = torch.arange(300).to(torch.uint8), torch.tensor(257)
     check(lambda x, n: [x[n], torch.take(x, n), torch.index_select(x, 0, n), x / n], bytes_, place)
     check(lambda x, s: [x * s, x / s], torch.tensor([1e-3]).half(), torch.tensor(65536.0))
+
+
+LOSSES = [F.huber_loss, F.smooth_l1_loss, F.mse_loss, F.l1_loss]
+FLOATS = list(itertools.permutations(KINDS[1].split(), 2))
+
+
+@pytest.mark.parametrize("dtypes", FLOATS, ids="-".join)
+@pytest.mark.sampled(3)
+def test_losses_of_two_dtypes_have_the_dtype_of_eager(dtypes: tuple[str, str]) -> None:
+    """A Huber loss has the dtype of its input in eager, and other losses the promoted one."""
+    x, target = (torch.tensor([-2.0, 0.5, 3.0, 1.0]).to(getattr(torch, name)) for name in dtypes)
+    target = target.flip(0)
+    check(lambda x, y: [loss(x, y, reduction=r) for loss in LOSSES for r in ("none", "mean", "sum")], x, target)

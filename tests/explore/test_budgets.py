@@ -216,13 +216,13 @@ def test_the_collector_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError
 
     monkeypatch.setattr(made, "by_rules", broken)
-    gc.enable()
+    with pytest.raises(RuntimeError):
+        made.candidates()
+    assert gc.isenabled()
+    gc.disable()
     try:
-        with pytest.raises(RuntimeError):
-            made.candidates()
-        assert gc.isenabled()
+        with collections_paused():
+            pass
+        assert not gc.isenabled()
     finally:
-        gc.disable()  # as it is between tests
-    with collections_paused():
-        pass
-    assert not gc.isenabled()
+        gc.enable()  # as it is between tests
