@@ -1,21 +1,22 @@
-"""The CUDA text of scalar functions and literals: one table, with precedence, so that no parenthesis is spare.
-
-Functions come by the dtype of their operands: floating, integer, bool. A hole `{0}` takes an operand, in parentheses
-where that binds looser than the operator.
-"""
+"""The CUDA text of scalar functions (the table is `scalar.toml`) and literals, with no parenthesis that is spare."""
 
 from __future__ import annotations
 
 import math
+import re
+import tomllib
+from itertools import chain, repeat
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import InternalError
 from ..ir.dtypes import DTYPES, INTEGERS, NARROW, SMALL_FLOATS
 from ..ir.functions import wrapped
 
-OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(2, 13)
-TERNARY = 1
-LOG2_E = "1.4426950408889634f"
+STRENGTHS = ("ternary", "or", "and", "xor", "bitand", "equal", "compare", "shift", "sum", "term", "unary", "atom")
+_, OR, AND, XOR, BITAND, EQUAL, COMPARE, SHIFT, SUM, TERM, UNARY, ATOM = range(len(STRENGTHS))
+LOOSEST = 0
+_INFIX = re.compile(r"\{0\} \S+ \{1\}")
 
 
 class Form(NamedTuple):
@@ -23,82 +24,25 @@ class Form(NamedTuple):
 
     text: str
     strength: int = ATOM
-    operands: tuple[int, ...] = (0,) * 7
+    operands: tuple[int, ...] = ()
 
 
-def _infix(op: str, strength: int) -> Form:
-    return Form("{0} " + op + " {1}", strength, (strength, strength + 1))
+def _form(written: Any) -> Form:
+    """Return an entry of `scalar.toml`: a text, or a list of a text and how tightly it and its operands bind."""
+    text, *words = [written] if isinstance(written, str) else written
+    strength, *operands = map(STRENGTHS.index, words or ["atom"])
+    return Form(text, strength, (strength, strength + 1) if _INFIX.fullmatch(text) else tuple(operands))
 
 
-_CALL1, _CALL2 = "{}({{0}})".format, "{}({{0}}, {{1}})".format
-
-# Functions of one operand that the C library or the prelude has for f32 and f64.
-_LIBRARY = (
-    "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "floor", "ceil",
-    "trunc",
-)  # fmt: skip
-FLOATING: dict[str, Form] = {
-    "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM), "divide": _infix("/", TERM),
-    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
-    "fmod": Form(_CALL2("fmodf")), "maximum": Form(_CALL2("max_nan")), "minimum": Form(_CALL2("min_nan")),
-    "pow": Form(_CALL2("powf")), "zeta": Form(_CALL2("zeta_sum")),
-    "gammainc": Form(_CALL2("gamma_share_below")), "gammaincc": Form(_CALL2("gamma_share_above")),
-    "three_terms": Form("three_terms({0}, {1}, {2}, {3}, {4}, {5}, {6})"),
-    **{fn: Form(_CALL1(fn)) for fn in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")},
-    "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")),
-    "negative": Form("-{0}", UNARY, (ATOM,)),
-    "abs": Form(_CALL1("fabsf")), "sign": Form(_CALL1("sign")), "relu": Form("max_nan({0}, 0.0f)"),
-    # exp as one multiplication and one instruction; good to about 1e-6 relative where exp is within the range of f32
-    "exp": Form("exp2_approx({0} * " + LOG2_E + ")", ATOM, (TERM,)), "exp2": Form(_CALL1("exp2_approx")),
-    "rsqrt": Form(_CALL1("rsqrt_approx")), "reciprocal": Form(_CALL1("rcp_approx")),
-    "sigmoid": Form("rcp_approx(1.0f + exp2_approx({0} * -" + LOG2_E + "))", ATOM, (TERM,)),
-    "round": Form(_CALL1("rintf")), "isnan": Form("(bool)isnan({0})", UNARY), "isinf": Form("(bool)isinf({0})", UNARY),
-    **{fn: Form(_CALL1(fn + "f")) for fn in _LIBRARY},
+_FORMS: dict[str, dict[str, Form]] = {
+    name: {fn: _form(written) for fn, written in forms.items()}
+    for name, forms in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
+}
+FLOATING, INTEGER, BOOL, ANY = (_FORMS[name] for name in ("floating", "integer", "bool", "any"))
+TABLES = {
+    "f32": FLOATING, "f64": FLOATING | _FORMS["double"], "b8": BOOL,
+    **dict.fromkeys(NARROW, INTEGER | _FORMS["narrow"]),
 }  # fmt: skip
-
-# f64. The C library's functions are called by names of their own: `exp` may be a value of a kernel.
-DOUBLE: dict[str, Form] = {
-    **FLOATING,
-    **{fn: Form(_CALL1(fn + "_f64")) for fn in ("exp", "exp2", *_LIBRARY)},
-    **{fn: Form(_CALL2(fn + "_f64")) for fn in ("pow", "atan2", "hypot", "fmod")},
-    "abs": Form(_CALL1("fabs_f64")), "round": Form(_CALL1("rint_f64")), "relu": Form("max_nan({0}, 0.0)"),
-    "rsqrt": Form("1.0 / sqrt_f64({0})", TERM), "reciprocal": Form("1.0 / {0}", TERM, (UNARY,)),
-    "sigmoid": Form("1.0 / (1.0 + exp_f64(-{0}))", TERM, (ATOM,)),
-}  # fmt: skip
-
-# Values wrap around, as torch's do, which C++'s operators on signed integers need not.
-INTEGER: dict[str, Form] = {
-    "add": Form(_CALL2("wrap_add")), "subtract": Form(_CALL2("wrap_sub")), "multiply": Form(_CALL2("wrap_mul")),
-    "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
-    "fmod": Form(_CALL2("trunc_mod")),
-    "maximum": Form(_CALL2("max")), "minimum": Form(_CALL2("min")), "pow": Form(_CALL2("int_pow")),
-    "negative": Form(_CALL1("wrap_neg")), "sign": Form(_CALL1("sign")), "abs": Form(_CALL1("wrap_abs")),
-    "relu": Form(_CALL2("max").replace("{1}", "{zero}")), "isnan": Form("false"), "isinf": Form("false"),
-    **{fn: Form("{0}", 0, (0,)) for fn in ("floor", "ceil", "trunc", "round")},
-    **{fn: Form(_CALL2(fn)) for fn in ("bits_and", "bits_or", "bits_xor", "shift_left", "shift_right")},
-    "gcd": Form(_CALL2("common_divisor")),
-}  # fmt: skip
-
-# C++'s own functions give an int.
-OF_NARROW = INTEGER | {fn: Form(f"{{type}}({INTEGER[fn].text})") for fn in ("maximum", "minimum", "relu")}
-
-_OR, _AND = _infix("||", OR), _infix("&&", AND)
-BOOL: dict[str, Form] = {
-    "add": _OR, "maximum": _OR, "multiply": _AND, "minimum": _AND, "logical_or": _OR, "logical_and": _AND,
-    "logical_xor": _infix("!=", EQUAL), "logical_not": Form("!{0}", UNARY, (UNARY,)),
-    "isnan": Form("false"), "isinf": Form("false"),
-    **{fn: Form("{0}", 0, (0,)) for fn in ("relu", "abs", "sign", "floor", "ceil", "trunc", "round")},
-}  # fmt: skip
-
-ANY: dict[str, Form] = {
-    "copy": Form("{0}", 0, (0,)), "where": Form("{0} ? {1} : {2}", TERNARY, (OR, TERNARY, TERNARY)),
-    "less": _infix("<", COMPARE), "less_equal": _infix("<=", COMPARE), "greater": _infix(">", COMPARE),
-    "greater_equal": _infix(">=", COMPARE), "equal": _infix("==", EQUAL), "not_equal": _infix("!=", EQUAL),
-}  # fmt: skip
-
-
-TABLES = {"f32": FLOATING, "f64": DOUBLE, "b8": BOOL, **dict.fromkeys(NARROW, OF_NARROW)}
 
 
 def form_of(fn: str, dtype: str) -> Form:
@@ -119,7 +63,7 @@ def apply_form(form: Form, operands: list[Text]) -> Text:
     """Return the text with its holes filled. A form that is nothing but its operand binds as that does."""
     if form.text == "{0}":
         return operands[0]
-    filled = [bracket(text, needed) for text, needed in zip(operands, form.operands, strict=False)]
+    filled = map(bracket, operands, chain(form.operands, repeat(LOOSEST)))
     return form.text.format(*filled), form.strength
 
 

@@ -114,7 +114,7 @@ class Target:
 DEVICE_FIELDS = tuple(field for field in fields(Target) if field.name != "policy")  # what a device file says
 COMMON = ("most_threads", "warp_lanes", "warpgroup", "vector_bytes", "sector_bytes", "swizzle_bytes")
 ABILITIES = ("copies_in_background", "boxes_by_tma")
-EXAMPLE = "`dplc calibrate` writes a device file; codegen/devices has examples"
+EXAMPLE = "`dplc model fit` writes a device file; codegen/devices has examples"
 LARGEST = 1e18  # more than any rate or size of a device
 
 
@@ -176,7 +176,7 @@ DEFAULT = "sm_80"
 def target(name: str | None = None) -> Target:
     """Return a target by architecture (`sm_90a`), device name (`h200`) or device file (`mine.toml`).
 
-    `dplc calibrate` writes device files. None is the default, sm_80. Raises UsageError for a name that is none of
+    `dplc model fit` writes device files. None is the default, sm_80. Raises UsageError for a name that is none of
     them.
     """
     if name is not None and name.endswith(".toml"):

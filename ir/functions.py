@@ -1,13 +1,16 @@
-"""Scalar functions: the table of the functions allowed in `fn(..)`, with arity, numpy meaning, result type and algebra.
+"""Scalar functions: those allowed in `fn(..)`, with arity, numpy meaning, result type and algebra.
 
-Code generation keeps the CUDA text of each in codegen/scalar.py; a test compares the two lists.
+The table is `functions.toml`. Code generation keeps the CUDA text of each in `codegen/scalar.toml`; a test compares the
+two lists.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import tomllib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -272,100 +275,32 @@ DTYPES: dict[str, type] = {
 HELD = {"as_f16": "f16", "as_bf16": "bf16"}
 _RANK = ("b8", "u8", "i8", "i16", "i32", "i64", "e4m3", "e5m2", "f16", "bf16", "f32", "f64")
 
+# Meanings that numpy does not have; those of `functions.toml` without another name are numpy's.
+_OWN: dict[str, Callable[..., Any]] = {
+    "sign": _sign, "copy": lambda x: x, "relu": lambda x: np.maximum(x, 0), "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "reciprocal": lambda x: 1.0 / np.asarray(x, float), "erf": _erf, "erfc": _erfc, "lgamma": _lgamma, "erfinv": erfinv,
+    "erfcinv": erfcinv, "erfcx": erfcx, "zeta": _zeta, "gammainc": gammainc, "gammaincc": gammaincc,
+    "bessel_j0": bessel_j0, "bessel_j1": bessel_j1, "bessel_y0": bessel_y0, "bessel_y1": bessel_y1,
+    "three_terms": three_terms, "sigmoid": _sigmoid, "gcd": _gcd, "shift_left": _shift_left,
+    "shift_right": _shift_right,
+}  # fmt: skip
+
+
+def _function(name: str, kind: str, arity: int = 1, numpy: str = "", **more: Any) -> Function:
+    """Return a function of `functions.toml`."""
+    return Function(name, arity, _OWN.get(name) or getattr(np, numpy or name), kind, **more)
+
+
+def _converted(dtype: str, x: Any) -> Any:
+    return whole(x, dtype) if dtype in INTEGERS else np.asarray(x).astype(DTYPES[dtype])
+
+
 _TABLE = (
-    Function("add", 2, np.add, ARITHMETIC, True, 0, meaning="a + b"),
-    Function("subtract", 2, np.subtract, ARITHMETIC, meaning="a - b"),
-    Function("multiply", 2, np.multiply, ARITHMETIC, True, 1, meaning="a * b"),
-    Function("divide", 2, np.true_divide, FLOAT, meaning="a / b, a float"),
-    Function("floor_divide", 2, np.floor_divide, ARITHMETIC, meaning="a / b, rounded down"),
-    Function("remainder", 2, np.remainder, ARITHMETIC, meaning="a modulo b, with the sign of b"),
-    Function("fmod", 2, np.fmod, ARITHMETIC, meaning="a modulo b, with the sign of a"),
-    Function("maximum", 2, np.maximum, ARITHMETIC, True, -math.inf, meaning="the greater of a and b; NaN if one is"),
-    Function("minimum", 2, np.minimum, ARITHMETIC, True, math.inf, meaning="the lesser of a and b; NaN if one is"),
-    Function("pow", 2, np.power, ARITHMETIC, meaning="a to the power of b"),
-    Function("atan2", 2, np.arctan2, FLOAT, meaning="the angle of the point (b, a)"),
-    Function("hypot", 2, np.hypot, FLOAT, True, meaning="the square root of a*a + b*b"),
-    Function("negative", 1, np.negative, ARITHMETIC, meaning="-x"),
-    Function("abs", 1, np.abs, ARITHMETIC, meaning="x without its sign"),
-    Function("sign", 1, _sign, ARITHMETIC, meaning="-1, 0 or 1"),
-    Function("copy", 1, lambda x: x, ARITHMETIC, meaning="x itself"),
-    Function("relu", 1, lambda x: np.maximum(x, 0), ARITHMETIC, meaning="x where it is positive, else 0"),
-    Function("exp", 1, np.exp, FLOAT, meaning="e to the power of x"),
-    Function("exp2", 1, np.exp2, FLOAT, meaning="2 to the power of x"),
-    Function("expm1", 1, np.expm1, FLOAT, meaning="exp(x) - 1, exact near 0"),
-    Function("log", 1, np.log, FLOAT, meaning="the natural logarithm"),
-    Function("log2", 1, np.log2, FLOAT, meaning="the logarithm to base 2"),
-    Function("log10", 1, np.log10, FLOAT, meaning="the logarithm to base 10"),
-    Function("log1p", 1, np.log1p, FLOAT, meaning="log(1 + x), exact near 0"),
-    Function("sqrt", 1, np.sqrt, FLOAT, meaning="the square root"),
-    Function("rsqrt", 1, lambda x: 1.0 / np.sqrt(x), FLOAT, meaning="1 / sqrt(x)"),
-    Function("reciprocal", 1, lambda x: 1.0 / np.asarray(x, float), FLOAT, meaning="1 / x"),
-    Function("sin", 1, np.sin, FLOAT, meaning="the sine"),
-    Function("cos", 1, np.cos, FLOAT, meaning="the cosine"),
-    Function("tan", 1, np.tan, FLOAT, meaning="the tangent"),
-    Function("asin", 1, np.arcsin, FLOAT, meaning="the inverse sine"),
-    Function("acos", 1, np.arccos, FLOAT, meaning="the inverse cosine"),
-    Function("atan", 1, np.arctan, FLOAT, meaning="the inverse tangent"),
-    Function("sinh", 1, np.sinh, FLOAT, meaning="the hyperbolic sine"),
-    Function("cosh", 1, np.cosh, FLOAT, meaning="the hyperbolic cosine"),
-    Function("tanh", 1, np.tanh, FLOAT, meaning="the hyperbolic tangent"),
-    Function("asinh", 1, np.arcsinh, FLOAT, meaning="the inverse hyperbolic sine"),
-    Function("acosh", 1, np.arccosh, FLOAT, meaning="the inverse hyperbolic cosine"),
-    Function("atanh", 1, np.arctanh, FLOAT, meaning="the inverse hyperbolic tangent"),
-    Function("erf", 1, _erf, FLOAT, meaning="the error function"),
-    Function("erfc", 1, _erfc, FLOAT, meaning="1 - erf(x)"),
-    Function("lgamma", 1, _lgamma, FLOAT, meaning="the logarithm of the absolute value of the gamma function"),
-    Function("erfinv", 1, erfinv, FLOAT, meaning="the inverse of erf"),
-    Function("erfcinv", 1, erfcinv, FLOAT, meaning="the inverse of erfc"),
-    Function("erfcx", 1, erfcx, FLOAT, meaning="erfc(x) times exp(x * x)"),
-    Function("zeta", 2, _zeta, FLOAT, meaning="the sum of 1 / (b + k) ** a over k from 0 on"),
-    Function("gammainc", 2, gammainc, FLOAT, meaning="the share of gamma(a), as an integral, that is below b"),
-    Function("gammaincc", 2, gammaincc, FLOAT, meaning="the share of gamma(a), as an integral, that is above b"),
-    Function("bessel_j0", 1, bessel_j0, FLOAT, meaning="Bessel's function of the first kind of order 0"),
-    Function("bessel_j1", 1, bessel_j1, FLOAT, meaning="Bessel's function of the first kind of order 1"),
-    Function("bessel_y0", 1, bessel_y0, FLOAT, meaning="Bessel's function of the second kind of order 0"),
-    Function("bessel_y1", 1, bessel_y1, FLOAT, meaning="Bessel's function of the second kind of order 1"),
-    Function(
-        "three_terms",
-        7,
-        three_terms,
-        FLOAT,
-        meaning="p_n, where p_0 = 1, p_1 = first and (1 + e*k) * p_(k+1) = (a + b*k) * p_k - (c + d*k) * p_(k-1)",
-    ),
-    Function("sigmoid", 1, _sigmoid, FLOAT, meaning="1 / (1 + exp(-x))"),
-    Function("floor", 1, np.floor, ARITHMETIC, meaning="the greatest integer that is at most x"),
-    Function("ceil", 1, np.ceil, ARITHMETIC, meaning="the least integer that is at least x"),
-    Function("trunc", 1, np.trunc, ARITHMETIC, meaning="x without its fraction"),
-    Function("round", 1, np.round, ARITHMETIC, meaning="the nearest integer, halves to even"),
-    Function("less", 2, np.less, COMPARE, meaning="a < b"),
-    Function("less_equal", 2, np.less_equal, COMPARE, meaning="a <= b"),
-    Function("greater", 2, np.greater, COMPARE, meaning="a > b"),
-    Function("greater_equal", 2, np.greater_equal, COMPARE, meaning="a >= b"),
-    Function("equal", 2, np.equal, COMPARE, True, meaning="a == b"),
-    Function("not_equal", 2, np.not_equal, COMPARE, True, meaning="a != b"),
-    Function("isnan", 1, np.isnan, COMPARE, meaning="whether x is not a number"),
-    Function("isinf", 1, np.isinf, COMPARE, meaning="whether x is infinite"),
-    Function("logical_and", 2, np.logical_and, LOGICAL, True, True, meaning="a and b"),
-    Function("logical_or", 2, np.logical_or, LOGICAL, True, False, meaning="a or b"),
-    Function("logical_xor", 2, np.logical_xor, LOGICAL, True, meaning="whether one of a and b holds"),
-    Function("logical_not", 1, np.logical_not, LOGICAL, meaning="not x"),
-    Function("bits_and", 2, np.bitwise_and, BITS, True, meaning="the bits that a and b have"),
-    Function("bits_or", 2, np.bitwise_or, BITS, True, meaning="the bits that a or b has"),
-    Function("bits_xor", 2, np.bitwise_xor, BITS, True, meaning="the bits that one of a and b has"),
-    Function("gcd", 2, _gcd, BITS, True, meaning="the greatest number that divides a and b; 0 of zeros"),
-    Function("shift_left", 2, _shift_left, BITS, meaning="a with its bits b places higher"),
-    Function("shift_right", 2, _shift_right, BITS, meaning="a with its bits b places lower"),
-    Function("where", 3, np.where, SELECT, meaning="a where the condition holds, else b"),
     *(
-        Function(
-            d,
-            1,
-            lambda x, d=d, t=t: whole(x, d) if d in INTEGERS else np.asarray(x).astype(t),
-            CAST,
-            meaning=f"x as {d}",
-        )
-        for d, t in DTYPES.items()
+        _function(name, **entry)
+        for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
     ),
+    *(Function(dtype, 1, functools.partial(_converted, dtype), CAST, meaning=f"x as {dtype}") for dtype in DTYPES),
     *(Function(fn, 1, lambda x: x, CAST, meaning=f"x, which its store rounds to {HELD[fn]}") for fn in HELD),
 )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .node import AtomName, Buffer, Dtype, Expr, FieldNames, Fn, Int, Name, Node
-from .program import Block, Stmt
+from .program import Block, Instruction, Stmt
 
 THREAD, SHARED = "thread", "smem"
 WARP, WARPGROUP = 32, 128  # threads
@@ -50,11 +50,11 @@ class Matrix(Node):
     across: Int = 0
 
 
-class Convergent(Stmt):
+class Convergent(Instruction):
     """Base of statements that every thread of the block must reach, because threads need one another in them."""
 
 
-class Intrinsic(Stmt):
+class Intrinsic(Instruction):
     """A statement that is one call of a function in the prelude. Printer and verifier need no entry for it.
 
     call: its CUDA text, with the operands in braces. mbarrier: the operand that is the address of an mbarrier in shared
@@ -65,7 +65,7 @@ class Intrinsic(Stmt):
     mbarrier: ClassVar[str] = ""
 
 
-class Launch(Stmt):
+class Launch(Instruction):
     """Blocks in x, y, z; threads of a block; bytes of shared memory.
 
     cluster: so many neighbours in x run together, and write into the shared memory of each other.
@@ -79,10 +79,9 @@ class Launch(Stmt):
     cluster: Int = 1
 
 
-class Define(Stmt):
+class Define(Instruction):
     """`dst = val`, a register of its own. mutable: it is changed later. uniform: all lanes of a warp have the same."""
 
-    positional: ClassVar[FieldNames] = ("dtype", "val")
     dst: Name
     dtype: Dtype
     val: Expr
@@ -90,7 +89,7 @@ class Define(Stmt):
     uniform: Int = 0
 
 
-class Base(Stmt):
+class Base(Instruction):
     """`dst = root + offset`, an address register. root: a buffer, `smem`, or another base of either."""
 
     positional: ClassVar[FieldNames] = ("root", "offset")
@@ -100,38 +99,34 @@ class Base(Stmt):
     mutable: Int = 0
 
 
-class Advance(Stmt):
+class Advance(Instruction):
     """Move a mutable base on."""
 
-    positional: ClassVar[FieldNames] = ("base", "by")
     base: Name
     by: Expr
 
 
-class Registers(Stmt):
+class Registers(Instruction):
     """Registers without a value, or all with the value `fill`."""
 
-    positional: ClassVar[FieldNames] = ("dtype",)
     dst: Name
     dtype: Dtype
     shape: tuple[Int, ...] = ()
     fill: Expr | None = None
 
 
-class Replicate(Stmt):
+class Replicate(Instruction):
     """The block once for every value of var in 0..extent, unrolled; backwards where the axis `reverse` is odd."""
 
-    positional: ClassVar[FieldNames] = ("var", "extent")
     var: Name
     extent: Int
     body: Block
     reverse: Name | None = None
 
 
-class Loop(Stmt):
+class Loop(Instruction):
     """A loop at run time. unroll: 0 leaves it to the assembler, 1 forbids it. dtype: of var, which counts past stop."""
 
-    positional: ClassVar[FieldNames] = ("var", "start", "stop")
     var: Name
     start: Expr
     stop: Expr
@@ -141,22 +136,20 @@ class Loop(Stmt):
     dtype: Dtype = "i32"
 
 
-class Branch(Stmt):
+class Branch(Instruction):
     """The block where cond holds. alone: for one thread, `thread == 0`, for which any of the first warp will do."""
 
-    positional: ClassVar[FieldNames] = ("cond",)
     cond: Expr
     body: Block
     alone: Int = 0
 
 
-class LoadFrom(Stmt):
+class LoadFrom(Instruction):
     """`width` neighbours into as many registers; where `when` fails nothing is read and they become `other`.
 
     f16 and bf16 widen on their way to registers of f32.
     """
 
-    positional: ClassVar[FieldNames] = ("into", "dtype", "address")
     into: Expr
     dtype: Dtype
     address: Address
@@ -165,16 +158,15 @@ class LoadFrom(Stmt):
     other: Expr = 0.0
 
 
-class CheckPlace(Stmt):
+class CheckPlace(Instruction):
     """Stop the kernel if `when` holds and the index, which comes from data, is not in 0..extent."""
 
-    positional: ClassVar[FieldNames] = ("place", "extent")
     place: Expr
     extent: Expr
     when: Expr = True
 
 
-class StoreTo(Stmt):
+class StoreTo(Instruction):
     """Store all values to consecutive elements, in one instruction. f32 is rounded if the dtype is f16 or bf16."""
 
     positional: ClassVar[FieldNames] = ("dtype", "address")
@@ -183,7 +175,7 @@ class StoreTo(Stmt):
     values: tuple[Expr, ...]
 
 
-class CopyAsync(Stmt):
+class CopyAsync(Instruction):
     """Copy `bytes` bytes by cp.async.
 
     If `when` fails, nothing happens. If `inside` fails, the copy writes zeros and reads nothing.
@@ -200,19 +192,17 @@ class CopyAsync(Stmt):
 class Commit(Intrinsic, Convergent):
     """The copies since the last commit are one group."""
 
-    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "cp_async_commit()"
 
 
 class WaitGroup(Intrinsic, Convergent):
     """All but the `keep` latest groups of this thread have landed."""
 
-    positional: ClassVar[FieldNames] = ("keep",)
     call: ClassVar[str] = "cp_async_wait<{keep}>()"
     keep: Int
 
 
-class TensorMap(Stmt):
+class TensorMap(Instruction):
     """A parameter of the kernel: how TMA finds boxes of `box` elements in the buffer `src`, and swizzles their rows."""
 
     positional: ClassVar[FieldNames] = ("src",)
@@ -225,7 +215,6 @@ class TensorMap(Stmt):
 class InitBarrier(Intrinsic):
     """An mbarrier in shared memory whose phases end with one arrival and the bytes that it announced."""
 
-    positional: ClassVar[FieldNames] = ("at",)
     call: ClassVar[str] = "mbarrier_init({at}, 1)"
     mbarrier: ClassVar[str] = "at"
     at: Address
@@ -234,21 +223,19 @@ class InitBarrier(Intrinsic):
 class FenceBarriers(Intrinsic):
     """Make the mbarriers that this thread initialised visible to the TMA engine."""
 
-    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "mbarrier_fence()"
 
 
 class Expect(Intrinsic):
     """Arrive at an mbarrier; its phase ends when `bytes` have been copied."""
 
-    positional: ClassVar[FieldNames] = ("barrier", "bytes")
     call: ClassVar[str] = "mbarrier_expect({barrier}, {bytes})"
     mbarrier: ClassVar[str] = "barrier"
     barrier: Address
     bytes: Int
 
 
-class CopyBox(Stmt):
+class CopyBox(Instruction):
     """Copy by TMA the box of a tensor map that begins at the element `at`. Elements outside of the tensor are zero.
 
     The box lands at the same offset in `cluster` blocks of a cluster, and counts at an mbarrier of each.
@@ -265,7 +252,6 @@ class CopyBox(Stmt):
 class WaitPhase(Intrinsic):
     """Until the latest phase of this parity has ended: its copies have landed."""
 
-    positional: ClassVar[FieldNames] = ("barrier", "parity")
     call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
     mbarrier: ClassVar[str] = "barrier"
     barrier: Address
@@ -275,14 +261,12 @@ class WaitPhase(Intrinsic):
 class Barrier(Convergent):
     """All threads of the block are here, or of so many blocks of a cluster."""
 
-    positional: ClassVar[FieldNames] = ()
     cluster: Int = 1
 
 
-class Assign(Stmt):
+class Assign(Instruction):
     """Assign `val` to a mutable scalar or an Element."""
 
-    positional: ClassVar[FieldNames] = ("place", "val")
     place: Expr
     val: Expr
 
@@ -290,7 +274,6 @@ class Assign(Stmt):
 class Butterfly(Convergent):
     """Reduce a register by fn over the lanes whose numbers differ in the bits `low`, 2*`low`, .. `high`."""
 
-    positional: ClassVar[FieldNames] = ("place", "fn", "low", "high")
     place: Expr
     fn: Fn
     low: Int
@@ -300,15 +283,13 @@ class Butterfly(Convergent):
 class Shuffle(Convergent):
     """Set a register to its value in the lane whose number differs in the bit `lanes`."""
 
-    positional: ClassVar[FieldNames] = ("place", "lanes")
     place: Expr
     lanes: Int
 
 
-class Fragment(Stmt):
+class Fragment(Instruction):
     """Operands of tensor cores: words of 32 bits with as many elements of a dtype as fit, the first lowest."""
 
-    positional: ClassVar[FieldNames] = ("dtype", "words")
     dst: Name
     dtype: Dtype
     words: Int
@@ -321,17 +302,15 @@ class LoadMatrix(Convergent):
     of 2 bytes: the elements of column g in the rows 2*t and 2*t + 1.
     """
 
-    positional: ClassVar[FieldNames] = ("into", "address")
     into: Expr
     address: Address
     count: Int = 4
     trans: Int = 0
 
 
-class PackWord(Stmt):
+class PackWord(Instruction):
     """A word of a fragment becomes these values, each rounded to the fragment's dtype."""
 
-    positional: ClassVar[FieldNames] = ("into", "values")
     into: Expr
     values: tuple[Expr, ...]
 
@@ -349,7 +328,6 @@ class Multiply(Convergent):
 class FenceProducts(Intrinsic, Convergent):
     """Order the accesses of this warp group to its registers before those of the following products."""
 
-    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "wgmma_fence()"
 
 
@@ -370,7 +348,6 @@ class QueueProduct(Convergent):
 class CommitProducts(Intrinsic, Convergent):
     """The products since the last commit are one group."""
 
-    positional: ClassVar[FieldNames] = ()
     call: ClassVar[str] = "wgmma_commit()"
 
 
@@ -380,7 +357,6 @@ class WaitProducts(Convergent):
     sums: the registers that no product is under way for any more, fragments too.
     """
 
-    positional: ClassVar[FieldNames] = ("keep",)
     keep: Int
     sums: tuple[Expr, ...] = ()
 

@@ -6,10 +6,8 @@ A block defines a value once; a value is visible only inside its block.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from .node import Buffer, Expr, FieldNames, Fn, Int, MonoidName, Name, Num, Role
-from .program import Block, Stmt
+from .node import Buffer, Expr, Fn, Int, MonoidName, Name, Num, Role
+from .program import Block, Instruction, Stmt
 
 LOOP_ROLES = ("serial", "reduce", "free")
 
@@ -69,18 +67,16 @@ class Merge(Stmt):
     vals: tuple[Expr, ...]
 
 
-class Scale(Stmt):
+class Scale(Instruction):
     """`Scale(o, f)`: multiply the sum so far in o by f. Not allowed in a loop whose iterations may be reordered."""
 
-    positional: ClassVar[FieldNames] = ("acc", "val")
     acc: Name
     val: Expr
 
 
-class Carry(Stmt):
+class Carry(Instruction):
     """`Carry(m)`: a mention. The accumulator starts no deeper than here: it lives on across the loops below."""
 
-    positional: ClassVar[FieldNames] = ("acc",)
     acc: Name
 
 

@@ -210,6 +210,7 @@ class NodeType(type):
     fields: tuple[Field, ...]
     by_name: dict[str, Field]
     places: dict[str, int]  # of the fields
+    positional: FieldNames  # the fields that an instruction prints without their names
     inner: tuple[str, ...]  # the fields that may hold nodes
     named: tuple[str, ...]  # the fields that hold names
     memory: tuple[tuple[str, str | None], ...]  # the fields that name memory, each with the one of its indices
@@ -237,6 +238,9 @@ class NodeType(type):
         cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
         cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
         cls.memory = _memory_of(cls.fields)
+        if own and "positional" not in namespace and hasattr(cls, "positional"):
+            operands = (field.name for field in cls.fields if field.required and field.sort != "Block")
+            cls.positional = tuple(name for name in operands if name != "dst")
         cls.read_all, cls.read_inner = _getter(tuple(cls.places)), _getter(cls.inner)
         cls.mark, cls.marks = 1 << next(_marks), 0
         line: Any = cls.__mro__[:-1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from .node import Dtype, Expr, Name, Node
+from .node import Dtype, Expr, FieldNames, Name, Node
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of IR, as dumps name them
 
@@ -27,7 +27,16 @@ class Param(Node):
 
 
 class Stmt(Node):
-    """A statement. Subclasses print as `dst = Op(positional.., field=value)` unless the printer knows a nicer form."""
+    """A statement."""
+
+
+class Instruction(Stmt):
+    """A statement that prints as `dst = Op(positional.., field=value)`.
+
+    positional: by default all fields that have no default, in order, except `dst` and blocks.
+    """
+
+    positional: ClassVar[FieldNames] = ()
 
 
 Block = tuple[Stmt, ...]

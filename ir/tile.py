@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from .expr import Axis, Over
 from .node import AtomName, Buffer, Dtype, Expr, FieldNames, Fn, Int, MonoidName, Name, Via
-from .program import Block, Stmt
+from .program import Block, Instruction, Stmt
 
 AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
 VIAS = ("SYNC", "ASYNC", "TMA")
 
 
-class Tile(Stmt):
+class Tile(Instruction):
     """One launch. BLOCK axes are the grid, THREAD axes the block in row-major order, REG and VEC axes replication.
 
     snake: serpentine order of register tiles; cluster: so many neighbours along the last BLOCK axis run together, and a
@@ -23,7 +23,6 @@ class Tile(Stmt):
     them keeps them.
     """
 
-    positional: ClassVar[FieldNames] = ("axes",)
     sticky: ClassVar[FieldNames] = ("snake", "cluster")
     axes: tuple[Axis, ...]
     body: Block
@@ -31,7 +30,7 @@ class Tile(Stmt):
     cluster: Int = 1
 
 
-class Collective(Stmt):
+class Collective(Instruction):
     """Base of statements that need every thread of a block. They are not allowed in divergent control flow."""
 
 
@@ -66,14 +65,13 @@ class Stage(Collective):
         return tuple(axis.name for axis in self.box if axis.dim is None)
 
 
-class SharedTile(Stmt):
+class SharedTile(Instruction):
     """`p = SharedTile(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
 
     Other threads may read a cell after the next Sync. A value is rounded to the dtype. pad and xor as in a Stage; there
     is one slot, and nothing is copied.
     """
 
-    positional: ClassVar[FieldNames] = ("box",)
     labels: ClassVar[FieldNames] = ("box",)
     depth: ClassVar[int] = 1
     swizzle: ClassVar[int] = 0
@@ -89,13 +87,10 @@ class SharedTile(Stmt):
 class Sync(Collective):
     """A barrier of the block."""
 
-    positional: ClassVar[FieldNames] = ()
-
 
 class Wait(Collective):
     """All but the `keep` most recent copies of this thread have landed."""
 
-    positional: ClassVar[FieldNames] = ()
     keep: Int = 0
 
 
@@ -170,7 +165,6 @@ class WaitMma(Collective):
     from are read: some time between the two, all cells at any of it.
     """
 
-    positional: ClassVar[FieldNames] = ()
     keep: Int = 0
 
 

@@ -549,7 +549,7 @@ DPLC_WGMMA(256)
 #undef DPLC_WGMMA
 #undef DPLC_WGMMA_OF
 
-// ---- registers that hold nothing yet (registers.py puts the calls there in checked mode) --------------------------------
+// ---- registers that hold nothing yet (runtime.py puts the calls there in checked mode) --------------------------------
 
 DPLC_FN void dplc_poison(float& v) { v = DPLC_NAN; }
 DPLC_FN void dplc_poison(f16& v) { v = {0x7e00}; }

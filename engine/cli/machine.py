@@ -1,24 +1,20 @@
-"""`dplc ops`, `calibrate` and `model fit`."""
+"""`dplc ops` and `model fit`."""
 
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from textwrap import fill
 
-from ...codegen.launch import DeviceError
-from ...codegen.target import Target, devices, load_device
+from ...codegen.target import devices, load_device
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
-from ..api import target_for
 from ..bench.records import read_results
 from ..compiler import Compiler, compiler_with
 from ..language.rule import Rule
-from ..tune.calibrate import CONSTANTS, FITTED, calibrate, device_file, fit, fit_points
-from ..tune.evaluators import WorkerProcess, cubin, serve_gpu
+from ..tune.fit import CONSTANTS, device_file, fit, fit_points
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .options import Flags
 from .output import DEVICE, bars, print_json, print_rows, write, write_file
@@ -87,41 +83,6 @@ def _row(words: Iterable[str]) -> str:
     return "".join(f"{word:9}" for word in words).rstrip()
 
 
-def calibrate_device(flags: Flags) -> None:
-    """Run `dplc calibrate`: measure constants in a separate process. Raises DeviceError without a GPU."""
-    base, worker = target_for("cuda", flags.target), WorkerProcess(serve_gpu)
-    try:
-        with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, bars("measuring"):
-            fitted = calibrate(base, worker, Path(folder), cubin, None)
-    except DeviceError as error:
-        raise DeviceError(f"cannot calibrate: {error.what}") from None
-    finally:
-        worker.kill()
-    text = device_file(fitted, base.name)
-    _deliver(flags, text, fitted, base, "measured", FITTED)
-    if flags.as_json:
-        return
-    if not flags.out:
-        write(text)
-        return
-    for name in FITTED:
-        write(f"{name}: {getattr(fitted, name):.4g} measured on {fitted.name}, {getattr(base, name):.4g} published\n")
-
-
-def _deliver(
-    flags: Flags, text: str, machine: Target, base: Target, how: str, names: Sequence[str], **more: object
-) -> None:  # fmt: skip
-    """Write a device file to `--out`. For `--json`, print its constants next to the published ones.
-
-    how: the origin of the constants, which `names` lists; more: further fields of the record.
-    """
-    if flags.out:
-        write_file(flags.out, text, DEVICE)
-    if flags.as_json:
-        values = {name: {how: getattr(machine, name), "published": getattr(base, name)} for name in names}
-        print_json({"gpu": machine.name, "base": base.name, "constants": values, **more})
-
-
 def fit_model(flags: Flags) -> None:
     """Run `dplc model fit`. Raises DplcError for too few measurements."""
     file = flags.file or Path()
@@ -137,10 +98,12 @@ def fit_model(flags: Flags) -> None:
     with bars("fitting"):
         fitted, agreements = fit(fit_points(results), base)
     machine = dataclasses.replace(fitted, name=results.gpu)
-    text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")
     rows = [{"points": points, "constants": which, **row._asdict()} for points, which, row in agreements]
-    _deliver(flags, text, machine, base, "fitted", CONSTANTS, rows=rows)
+    if flags.out:
+        write_file(flags.out, device_file(machine, base.name), DEVICE)
     if flags.as_json:
+        values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
+        print_json({"gpu": machine.name, "base": base.name, "constants": values, "rows": rows})
         return
     for points, which, row in agreements:
         tau = "    -" if row.tau is None else f"{row.tau:5.2f}"

@@ -122,7 +122,7 @@ def bars(activity: str = "starting") -> Iterator[Callable[..., None]]:
 
 PAGE = re.compile(rb'<meta name="generator" content="dplc">')
 TABLE = re.compile(rb"Made by `dplc[^\n]*Do not edit: run it again\.")
-DEVICE = re.compile(rb"\A# (Measured by `dplc calibrate`|Fitted by `dplc model fit`) on ")
+DEVICE = re.compile(rb"\A# Fitted by `dplc model fit` on ")
 EXPORT = re.compile(rb'\A\{"dplc_schedules":|\A\{"about":[^\n]*"launches":')
 ARRAYS = re.compile(rb"\APK\x03\x04.{26}out0\.npy", re.DOTALL)
 COUNTEREXAMPLE = re.compile(rb"^# rule \w+: .*\n# from ", re.MULTILINE)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import itertools
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import PathFinder
+from importlib.resources import files
 from typing import Any
 
 from ...ir.dtypes import FLOATS
-from ...ir.functions import ARITHMETIC, BITS, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, opmath
+from ...ir.functions import CAST, COMPARE, DTYPES, FUNCTIONS, LOGICAL, opmath, result_dtype
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
 from .problem import CONSTRUCTORS, LISTS, EGraph, ENode, IndexForm, Problem, Stop, read_back
@@ -81,78 +81,21 @@ def prelude() -> str:
     out = ["(sort T)"]
     for name, (attributes, arity) in CONSTRUCTORS.items():
         out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
-    out += [
-        "(function axes (T) i64 :merge (& old new))", "(function dtype (T) String :merge old)",
-        "(function extent (i64) i64 :no-merge)", "(function literal (T) i64 :merge old)",
-        "(function source (i64) i64 :no-merge)", "(function first (i64) i64 :no-merge)", "(relation one_over (T i64))",
-        "(function image (i64) i64 :no-merge)", "(function brings (i64) i64 :no-merge)",
-        "(function opmath (String) String :no-merge)",
-        "(relation known (T))", "(relation number (T))", "(relation varies (T))", "(relation single (i64))",
-        "(relation floating (String))", "(relation gives (String String))", "(relation keeps (String))",
-        "(function packed (T i64) T :merge old)", "(function places (T i64) i64 :merge old)",
-        "(ruleset analysis)",
-    ]  # fmt: skip
-
-    def rule(query: str, *actions: str) -> None:
-        out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
-
-    _elementwise(rule)
-    rule("(= e (Red f k a)) (= m (axes a))", "(set (axes e) (& m (not-i64 k)))")
-    rule("(= e (Red f k a)) (= d (opmath (dtype a)))", "(set (dtype e) d)")  # 16-bit floats add up to f32
-    rule("(= e (Map n a)) (= m (axes a)) (= s (source n)) (= i (image n))", "(set (axes e) (| (& m (not-i64 s)) i))")
-    rule("(= e (Case n a b)) (= x (axes a)) (= y (axes b)) (= i (brings n))", "(set (axes e) (| i (| x y)))")
-    for node in ("(Map n a)", "(Case n a b)"):
-        rule(f"(= e {node}) (= d (dtype a))", "(set (dtype e) d)")
+    out.append((files(__package__) / "analyses.egg").read_text())
     out += [f'(set (opmath "{name}") "{opmath(name)}")' for name in DTYPES]
-    for node in ("(Red f k a)", "(Map n a)", "(Case n a b)"):
-        rule(f"(= e {node}) (varies a)", "(varies e)")
-    rule("(= e (Case n a b)) (varies b)", "(varies e)")
-    for node in ("(Red f k a)", "(Map n a)"):
-        rule(f"(= e {node}) (known a)", "(known e)")
-    rule("(= e (Num v d))", "(set (axes e) 0)", "(set (dtype e) d)", "(number e)")
-    for name, function in FUNCTIONS.items():
-        if function.kind in (COMPARE, LOGICAL):
-            out.append(f'(gives "{name}" "b8")')
-        elif function.kind == CAST:
-            out.append(f'(gives "{name}" "{HELD.get(name, name)}")')
-        else:
-            assert function.kind in (ARITHMETIC, BITS, FLOAT, SELECT)
-            out.append(f'(keeps "{name}")')
     out += [f'(floating "{name}")' for name in FLOATS]
+    for name, function in FUNCTIONS.items():
+        given = function.kind in (COMPARE, LOGICAL, CAST)
+        out.append(f'(gives "{name}" "{result_dtype(name)}")' if given else f'(keeps "{name}")')
     for part in PARTS:  # of a reduction over tuples: a part has the axes of what it depends on
         monoid, own = of_part(part)
-        names = "abc"[: len(monoid.operands)]
-        node = f'(F{len(names)} "{part}" k {" ".join(names)})'
-        read = [name for name, operand in zip(names, monoid.operands, strict=True) if operand in monoid.reads(own)]
-        mask = f"m{read[0]}" if read else "0"
-        for name in read[1:]:
-            mask = f"(| {mask} m{name})"
+        names = dict(zip("abc", monoid.operands))
+        read = [name for name, operand in names.items() if operand in monoid.reads(own)]
         asked = " ".join(f"(= m{name} (axes {name}))" for name in read)
-        rule(f"(= e {node}) {asked}", f"(set (axes e) (& {mask} (not-i64 k)))")
-        rule(f"(= e {node}) (= d (opmath (dtype a)))", "(set (dtype e) d)")
-        for name in names:
-            rule(f"(= e {node}) (varies {name})", "(varies e)")
+        mask = functools.reduce("(| {} {})".format, (f"m{name}" for name in read)) if read else "0"
+        axes = f"(set (axes e) (& {mask} (not-i64 k)))"
+        out.append(f'(rule ((= e (F{len(names)} "{part}" k {" ".join(names)})) {asked}) ({axes}) :ruleset analysis)')
     return "\n".join(out)
-
-
-def _elementwise(rule: Callable[..., None]) -> None:
-    """Add the analyses of functions of one to three operands."""
-    for arity in (1, 2, 3):
-        names = "abc"[:arity]
-        node, mask = f"(E{arity} f {' '.join(names)})", "ma"
-        for name in names[1:]:
-            mask = f"(| {mask} m{name})"
-        rule(f"(= e {node}) {' '.join(f'(= m{name} (axes {name}))' for name in names)}", f"(set (axes e) {mask})")
-        rule(f"(= e {node}) (gives f d)", "(set (dtype e) d)")
-        rule(f"(= e {node}) (keeps f) (= d (dtype {names[-1]}))", "(set (dtype e) d)")
-        for name in names:
-            rule(f"(= e {node}) (varies {name})", "(varies e)")
-            # known: an operand is, and the others are too, or are numbers
-            for choice in itertools.product(("known", "number"), repeat=arity - 1):
-                rest = zip(choice, names.replace(name, ""), strict=True)
-                rule(
-                    f"(= e {node}) (known {name}) {' '.join(f'({what} {other})' for what, other in rest)}", "(known e)"
-                )
 
 
 def constructor(node: ENode) -> str:

@@ -424,8 +424,7 @@ class ResultBox(NamedTuple):
     """Box of results at `buf[origin]`: rows of dimension `row` by columns of the last dimension.
 
     smem: a name for a shared tile. bytes: shared memory of such a shared tile, with rows padded by a vector against
-    bank conflicts. pieces: whether a store of a warp fills its sectors only in part. edges: the dimensions at whose
-    ends guards stop.
+    bank conflicts. edges: the dimensions at whose ends guards stop.
     """
 
     buf: Var
@@ -434,7 +433,6 @@ class ResultBox(NamedTuple):
     item: int
     rows: int
     columns: int
-    pieces: bool
     origin: tuple[Any, ...]
     row: int
     shape: tuple[Any, ...]
@@ -448,7 +446,6 @@ def result_boxes(site: Site) -> tuple[ResultBox, ...]:
 
     Elements of a row are neighbours in memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges
     of the buffer.
-    `.pieces`: an instruction of a warp leaves parts of its sectors to others.
     """
     outs = {param.name: param for param in site.kernel.outs}
     here = region(site.kernel, site.tile_body, site.tile_axes, dict(site.ranges), {})
@@ -533,9 +530,8 @@ def _box(site: Site, store: Store, guards: Any, param: Param, here: RangedBlock)
     rows, columns = (box.sides[dim][0] for dim in dims)
     item, smem = DTYPE_BYTES[param.dtype], unused(f"{param.name}_out", names_in(site.kernel))
     yield ResultBox(
-        Var(param.name), Var(smem), Var(param.dtype), item, rows, columns, _in_pieces(site, store, param.shape, item),
-        box.origin, dims[0], param.shape, tuple(sorted({dim for dim in edges if dim is not None})),
-        rows * (columns * item + site.target.vector_bytes),
+        Var(param.name), Var(smem), Var(param.dtype), item, rows, columns, box.origin, dims[0], param.shape,
+        tuple(sorted({dim for dim in edges if dim is not None})), rows * (columns * item + site.target.vector_bytes),
     )  # fmt: skip
 
 
@@ -568,13 +564,15 @@ def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
     return len(set(used)) == len(used) and all(here.ranges[name][1] == 0 for name in missing & here.threads)
 
 
-def _in_pieces(site: Site, store: Store, shape: tuple[Any, ...], item: int) -> bool:
-    """Return whether the widest store instruction of a warp touches more sectors than it fills."""
-    flat = address(site.kernel, store.buf, store.idx)
+@tile_fact
+def stored_in_pieces(site: Site, box: ResultBox) -> bool:
+    """Return whether the widest store instruction of a warp leaves parts of its sectors of a box to others."""
+    (store,) = (store for store in summary(site.tile_body).stores if store.buf == box.buf.name)
+    flat, item = address(site.kernel, store.buf, store.idx), box.item
     replicated = [axis for axis in site.tile_axes if axis.role in ("REG", "VEC") and axis.extent * item <= CHUNK]
     width = max((a.extent for a in replicated if is_vector(flat, a.name, a.extent)), default=1)
     lanes = lane_values(tuple((a.name, at_hint(a.extent)) for a in site.tile_axes if a.role == "THREAD"))
-    steps = strides(tuple(at_hint(extent) for extent in shape))  # of a size, as it is as a rule
+    steps = strides(tuple(at_hint(extent) for extent in box.shape))  # of a size, as it is as a rule
     moved = [_at_lanes(e, lanes) * step for e, step in zip(store.idx, steps, strict=True)]
     places = {at_hint(place) for place in np.atleast_1d(sum(moved)).tolist()}
     touched = {place * item // SECTOR for place in places}

@@ -67,7 +67,7 @@ def loops(body: Block, role: Any = None) -> tuple[Var, ...]:
 
 
 @fact("statements(text, run?) -> [stmt]", f"{TILE} kernel")
-def statements(site: Any, kind: str, body: Block | None = None) -> tuple[Stmt, ...]:
+def statements(site: Site, kind: str, body: Block | None = None) -> tuple[Stmt, ...]:
     """Return the statements of a class, or the values of a function, in a run; without a run in the kernel.
 
     `statements("Stage")`, `statements("divide", body)`.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
@@ -30,7 +30,7 @@ from ..language.check import load_facts
 from ..language.evaluate import SITE, Environment, Expressions
 from ..language.rule import Rule, policy
 from ..language.spelling import expression
-from ..rewrite.terms.matcher import LEAVES, AtTerm, TermRuleWriter, executor_of
+from ..rewrite.terms.matcher import LEAVES, AtTerm, RefusingSite, TermRuleWriter, executor_of
 from ..rewrite.terms.rewriter import Table
 from ..rewrite.trace import Refusal, failed_guard, held
 from .index_maps import Places
@@ -174,6 +174,13 @@ def _parts(value: Any, defined: Mapping[str, s.ValueTerm]) -> Iterator[Any]:
         yield expression(value) if isinstance(value, s.Syntax) else value
 
 
+class SiblingsSite(RefusingSite, Protocol):
+    """A program whose kernels may be put together, which records what its rules did."""
+
+    target: Target
+    recorder: Recorder
+
+
 class Siblings:
     """A two-root rule: guards over a pair of stored values."""
 
@@ -189,7 +196,7 @@ class Siblings:
             raise DplcError(f"rule `{rule.name}`: a rule of two kernels matches two stored values", rule.span)
         self.decide, self.pinned = executor_of(rule, parameters)
 
-    def joined(self, first: Any, second: Any, site: Any) -> Fused | None:
+    def joined(self, first: Term, second: Term, site: SiblingsSite) -> Fused | None:
         """Return the record of the rule if it lets two stored values share a kernel.
 
         Otherwise the site records the guard that keeps them apart.

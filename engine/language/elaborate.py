@@ -1,6 +1,6 @@
 """Elaboration: dplc rewrites the conveniences of a rule into the core language once, when it reads the file.
 
-These are `split`, `join`, `let` and `fold` in a template, `guards` and `form`s. No later reader of a rule (matchers,
+These are `split`, `let` in a template, `guards` and `form`s. No later reader of a rule (matchers,
 proofs, static checks, mutants) meets them, so all see one meaning. New nodes have the span of the user's text, so every
 message points there. `rules show` prints the original text.
 """
@@ -14,12 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
-from ...ir.monoid_texts import NAMES
-from ...ir.names import unused
+from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
-from ...ir.text.parse import parse
 from ...ir.text.syntax import children, walk, words_in
 from .sorts import KINDS_OF_WORDS, word_taken
 from .spelling import expression
@@ -64,10 +61,8 @@ def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:
             | eq.LetStatement() | eq.SplitPart()
         ):  # fmt: skip
             yield node.name, node.span
-        case s.Comprehension(variable=str(name)) | s.Arm(variable=str(name)):
-            yield name, _word(name, node.span, r"(?:(?<=\bfor )|(?<=\bchoose ))")
-        case s.EachBlock():
-            yield from ((name, _word(name, node.span)) for name in node.names)
+        case s.Comprehension(variable=str(name)) | s.Arm(variable=str(name)) | s.EachBlock(variable=name):
+            yield name, _word(name, node.span, r"(?:(?<=\bfor )|(?<=\bchoose )|(?<=\beach ))")
         case eq.GuardGroup() | eq.StatementForm():
             yield from ((item.text, item.span) for item in node.parameters if isinstance(item, s.NameOf))
 
@@ -80,84 +75,6 @@ def _word(name: str, span: Span, behind: str = r"\b") -> Span:
         if match:
             return Span(span.source, line, match.start(), line, match.end())
     return span
-
-
-# `p = fold online over [n, q] of x into (m, l) scaling o`: one more chunk in the running form of a softmax.
-#
-# The recurrence is that of the monoid `online`, the only one that is a sum relative to its leading part. The leading
-# part (the running maximum) combines with the chunk, over the lanes that share it. Everything that was multiplied by
-# the earlier factor is scaled. The elements are added with the weight that the monoid lifts them to, relative to the
-# new leading part. `p` is that weight.
-
-
-# One chunk: `m` and `s` are the parts, `x` the elements, `o0` .. what else is scaled. Without lanes, `c` is `x` and
-# `total` is `p`.
-CHUNK = """\
-    c <- maximum(c, x)                          # lanes
-    Combine(c, maximum, over=lanes)
-    top = maximum(m, c)
-    base = where(equal(top, -inf), 0.0, top)
-    gap = subtract(m, base)
-    fix = exp(gap)
-    m <- maximum(m, top)
-    below = subtract(x, base)
-    p = exp(below)
-    total <- add(total, p)                      # lanes
-    Combine(total, add, over=lanes)
-    Scale(s, fix)
-    s <- add(s, total)
-"""
-
-
-def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
-    """Return the template of a rule with its reductions written out."""
-    taken = {name.text for name in names(rule.clauses)} | {parameter.name for parameter in rule.parameters}
-
-    def block(statements: s.Nodes) -> Iterator[s.Syntax]:
-        for node in statements:
-            yield from _steps(node, taken) if isinstance(node, eq.FoldAssign) else (block_changed(node, block),)
-
-    return tuple(block(body))
-
-
-def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
-    """Return the statements of a fold. taken: the names that the rule uses; added to.
-
-    Raises DplcError for a monoid that is not such a sum.
-    """
-    at, name, lanes = node.span, node.monoid, node.lanes
-    if name not in NAMES:
-        raise DplcError(f"unknown monoid `{name}`", at, did_you_mean(name, NAMES))
-    if name != "online":
-        raise DplcError(
-            f"`{name}` is not a sum relative to a leading part",
-            at,
-            "write `online`, or leave `scaling` out",
-            ("such is `online`: its sum is scaled when the leading part changes",),
-        )
-    if len(node.parts) != 2:
-        raise DplcError(f"`online` has 2 parts, m, s; this names {len(node.parts)}", at, "name both: `into (m, s)`")
-    scaled = {f"o{n}": other for n, other in enumerate(node.scaled)}
-    given = {"m": node.parts[0], "s": node.parts[1], "x": node.value, **scaled}
-    lines = [line for line in CHUNK.splitlines() if lanes is not None or "lanes" not in line]
-    lines += [f"    Scale({other}, fix)" for other in scaled]
-    new = ["top", "base", "gap", "fix", "below"]
-    if isinstance(node.target, s.NameOf):
-        given["p"] = node.target
-    else:
-        new.append("p")
-        lines.append("    target = p")
-        given["target"] = node.target
-    if lanes is not None:
-        new += ["c", "total"]
-        given["lanes"] = lanes
-    for word in new:
-        taken.add(free := unused(word, taken))
-        given[word] = s.NameOf(at, free)
-    if lanes is None:
-        given |= {"c": node.value, "total": given["p"]}
-    (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""])))
-    return substituted(located(read.body, lambda span: at), given, words=False)  # type: ignore[attr-defined]
 
 
 def located(value: T, place: Callable[[Span], Span]) -> T:
@@ -320,7 +237,7 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
     return tuple(block(taken, body))
 
 
-SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards, eq.UseForm)
+SUGAR = (eq.SplitClause, eq.LetStatement, eq.PartLoop, eq.UseGuards, eq.UseForm)
 LEVELS = ("module", "loop", "tile")
 
 
@@ -349,7 +266,6 @@ def in_rule(name: str) -> Iterator[None]:
 
 _PATTERNS_HAVE_NO: dict[type, str] = {
     eq.LetStatement: "a pattern defines nothing: `let` is a clause, or stands in a template",
-    eq.FoldAssign: "a pattern has a reduction as programs do: a `fold` stands in a template",
     eq.PartLoop: "a loop of a pattern has bounds: `for {0.var} in 0..K reduce:`",
 }
 
@@ -361,7 +277,7 @@ def _written_out(rule: s.Rule, shared: Shared) -> s.Rule:
     with in_rule(rule.name):
         written = shared.written_out(rule.clauses)
         for clause in written:
-            if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
+            if isinstance(clause, eq.SplitClause) and rule.level not in LEVELS:
                 raise DplcError(
                     f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}",
                     clause,
@@ -376,13 +292,12 @@ def _written_out(rule: s.Rule, shared: Shared) -> s.Rule:
                     )
         words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}
         rule = replace(rule, clauses=tuple(one for clause in written for one in steps(clause)))
-        for write_out in (without_lets, without_folds):
-            write = partial(write_out, rule)
-            clauses = (block_changed(one, write) if isinstance(one, s.Rewrite) else one for one in rule.clauses)
-            rule = replace(rule, clauses=tuple(clauses))
+        write = partial(without_lets, rule)
+        clauses = (block_changed(one, write) if isinstance(one, s.Rewrite) else one for one in rule.clauses)
+        rule = replace(rule, clauses=tuple(clauses))
         splits, core = Splits(rule), list[s.Syntax]()
         for clause in rule.clauses:
-            if isinstance(clause, eq.SplitClause | eq.JoinClause):
+            if isinstance(clause, eq.SplitClause):
                 core += splits.fresh_names(clause)
             elif isinstance(clause, s.Rewrite):
                 core.append(block_changed(clause, splits.block))

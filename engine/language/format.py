@@ -114,7 +114,7 @@ def _arguments(node: Any, apart: str = " ") -> str:
 
 def _split(node: eq.SplitClause) -> list[str]:
     parts = " => ".join(map(items, (node.parts, *node.further)))
-    return [f"split {', '.join(expression(one, SUM) for one in node.what)}{after(':', node.size, SUM)} => {parts}"]
+    return [f"split {', '.join(one.text for one in node.what)}{after(':', node.size, SUM)} => {parts}"]
 
 
 def _example(node: s.Example) -> list[str]:
@@ -154,7 +154,6 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     ],
     s.PickClause: lambda node: [f"pick {node.name} in {expression(node.domain)}"],
     eq.SplitClause: _split,
-    eq.JoinClause: lambda node: [f"join {items(node.what)} => {items(node.parts)}"],
     eq.UseGuards: lambda node: [f"guards {expression(node.call)}"],
     s.Example: _example,
 }

@@ -179,8 +179,7 @@ class Positions(Complaining):
                             self.add(bound, INT, "the bound of `each`")
                     else:
                         self.add(node.domain, LIST, "the domain of `each`")
-                    one = self._element(node.domain) if len(node.names) == 1 else ANY
-                    self.scope = ChainMap(dict.fromkeys(node.names, one), outer)
+                    self.scope = ChainMap({node.variable: self._element(node.domain)}, outer)
                     self.visit(*node.body)
                 case s.Assign() if dataflow:
                     self._value(node)

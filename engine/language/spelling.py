@@ -50,7 +50,7 @@ def _head(node: s.Syntax) -> str:
         case s.InsideBlock():
             return f"inside {node.name}"
         case s.EachBlock():
-            return f"each {', '.join(node.names)} in {expression(node.domain)}"
+            return f"each {node.variable} in {expression(node.domain)}"
         case s.PassStatement():
             return "pass"
         case s.DropStatement():
@@ -61,9 +61,6 @@ def _head(node: s.Syntax) -> str:
             return f"let {node.name} = {expression(node.value)}"
         case eq.UseForm():
             return f"form {expression(node.call)}"
-        case eq.FoldAssign():
-            what = f"{node.monoid}{after(' over ', node.lanes)} of {expression(node.value)} into ({items(node.parts)})"
-            return f"{expression(node.target)} = fold {what}{' scaling ' * bool(node.scaled)}{items(node.scaled)}"
     raise TypeError(f"{type(node).__name__} is not a statement")
 
 

@@ -1,4 +1,4 @@
-"""Splits and joins of loops and axes, written out in the template of a rule."""
+"""Splits of loops and axes, written out in the template of a rule."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .typed_slots import calls, every, names, names_in, substituted
 # `split i:M => i_o:ceildiv(M, BM)=BLOCK, i:BM=THREAD`: an axis or loop as digits of a mixed radix, outermost first.
 #
 # Where a template puts back statements that read `i`, they read i_o*BM + i. A rule may split a digit again, the last
-# one in the same clause: `=> i_o=BLOCK, row:BM => ri:FM=REG, i:BM // FM=THREAD`. `join k, l => n` is the inverse. A
-# `//` among the sizes says that the digits divide the extent. Otherwise a guard (`< M`) marks the end.
+# one in the same clause: `=> i_o=BLOCK, row:BM => ri:FM=REG, i:BM // FM=THREAD`. A `//` among the sizes says that the
+# digits divide the extent. Otherwise a guard (`< M`) marks the end.
 
 
-WITHIN, SPLIT = "within", "split"
+WITHIN = "within"
 # How a part is placed: what else it may be, its usual role, and all of its roles.
 PLACES = {
     "an axis": ("a loop", "THREAD", "axes", AXIS_ROLES),
@@ -36,7 +36,7 @@ Held = frozenset[str]  # names that a loop of the template binds: they are not r
 
 @dataclass(eq=False)
 class Digit:
-    """A part of a split or join, or what is split again. cut: the split of this digit."""
+    """A part of a split, or what is split again. cut: the split of this digit."""
 
     name: str
     span: Span
@@ -53,15 +53,13 @@ class Digit:
 
 @dataclass(eq=False)
 class MixedRadix:
-    """Axes or loops, or one sum, replaced by digits, the outermost first.
+    """Axes or loops replaced by digits, the outermost first.
 
-    what: the names, or the sum. size: the number of values of what is split, if that is known. joined: for a join, the
-    sizes of the names, of which the first is the outermost. used: whether the template reads it.
+    what: their names. size: the number of values of each. used: whether the template reads it.
     """
 
-    what: s.Nodes
-    size: s.Syntax | None
-    joined: s.Nodes = ()
+    what: tuple[s.NameOf, ...]
+    size: s.Syntax = field(init=False)
     digits: list[Digit] = field(default_factory=list)
     used: bool = False
 
@@ -77,7 +75,6 @@ class MixedRadix:
 
     def outermost(self, at: Span) -> s.Syntax:
         """Return the number of values that the digits after the first one leave to it."""
-        assert self.size is not None
         rest = self.sizes_from(1)
         return s.Apply(at, "ceildiv", (self.size, product(rest))) if rest else self.size
 
@@ -92,15 +89,9 @@ class MixedRadix:
             value = [s.NameOf(at, digit.name)] if cut is None or digit.name in held else cut.terms(held, at)
             yield from (s.Operation(at, "*", total(value), product(sizes)),) if sizes else value
 
-    def value(self, name: str, held: Held, at: Span) -> s.Syntax:
+    def value(self, held: Held, at: Span) -> s.Syntax:
         """Return what an old axis or loop is, computed from the digits."""
-        index = total(self.terms(held, at))
-        if self.joined:
-            place = [*map(expression, self.what)].index(name)
-            if inner := self.joined[place + 1 :]:
-                index = s.Operation(at, "//", index, product(inner))
-            index = s.Operation(at, "%", index, self.joined[place]) if place else index
-        return index
+        return total(self.terms(held, at))
 
     def all_digits(self) -> Iterator[Digit]:
         """Yield the digits, and the digits of those that are split further."""
@@ -118,7 +109,7 @@ def product(sizes: Iterable[s.Syntax]) -> s.Syntax:
 
 
 class Splits:
-    """All splits and joins of a rule. Pass the clauses to `clause`, the template to `block`, then call `finish`.
+    """All splits of a rule. Pass the clauses to `clause`, the template to `block`, then call `finish`.
 
     sizes: of the axes and loops of the pattern. under: those that enclose each run of the pattern, and the values that
     `let` and `pick` compute from such runs. wholes: by the axis or loop of the pattern; digits: by name, the last of
@@ -140,16 +131,13 @@ class Splits:
             match clause:
                 case eq.SplitClause():
                     self._split(clause)
-                case eq.JoinClause():
-                    self._join(clause)
                 case s.LetClause() | s.PickClause():
-                    found = [self.under[name.text] for name in names(clause) if name.text in self.under]
-                    if found and all(call.fn != SPLIT for call in calls(clause)):
+                    if found := [self.under[name.text] for name in names(clause) if name.text in self.under]:
                         self.under[clause.name] = frozenset().union(*found)
         asked = {name.text for call in calls(rule.clauses) if call.fn == WITHIN for name in names(call.items)}
         self.guarded = [name for name, whole in self.wholes.items() if whole.ragged and name not in asked]
 
-    def fresh_names(self, clause: eq.SplitClause | eq.JoinClause) -> Iterator[s.LetClause]:
+    def fresh_names(self, clause: eq.SplitClause) -> Iterator[s.LetClause]:
         """Yield lets that name a part such as `i_o` after the name of `i` in the program."""
         said = names_in(clause.what) & self.sizes.keys()
         for part in clause.parts:
@@ -162,10 +150,9 @@ class Splits:
     def covers(self) -> Iterator[s.Cover]:
         """Yield the conditions on the parts of each split that their sizes do not show."""
         for split in self.all:
-            if split.size is not None:
-                counts, divide = split.sizes_from(0), split.ragged is None
-                if divide or expression(counts[0]) != expression(split.outermost(split.span)):
-                    yield s.Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
+            counts, divide = split.sizes_from(0), split.ragged is None
+            if divide or expression(counts[0]) != expression(split.outermost(split.span)):
+                yield s.Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
 
     # ---- splits
     @property
@@ -175,24 +162,18 @@ class Splits:
 
     def _split(self, clause: eq.SplitClause) -> None:
         what, size, uncut = clause.what, clause.size, self.uncut
-        odd = [node for node in what if not isinstance(node, s.NameOf)]
-        if odd and len(what) > 1:
-            raise DplcError(
-                "several names are split at once, or one sum", odd[0], "split the sum in a clause of its own"
-            )
         if len(what) > 1 and names_in(what) & uncut.keys():
             raise DplcError("one part is split further at a time", what[0], "write a `split` for each")
-        split = MixedRadix(what, size)
+        split = MixedRadix(what)
         for node in what:
-            if isinstance(node, s.NameOf):
-                if digit := uncut.get(node.text):
-                    digit.cut, known = split, digit.count
-                else:
-                    known = self._whole(node, split)
-                if size is not None and expression(size) != expression(known):
-                    problem = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
-                    raise DplcError(problem, size, f"write `{node.text}:{expression(known)}`, or leave the size out")
-                split.size = size or known
+            if digit := uncut.get(node.text):
+                digit.cut, known = split, digit.count
+            else:
+                known = self._whole(node, split)
+            if size is not None and expression(size) != expression(known):
+                problem = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
+                raise DplcError(problem, size, f"write `{node.text}:{expression(known)}`, or leave the size out")
+            split.size = size or known
         split.digits += self._parts(clause.parts, split)
         self.digits |= {digit.name: digit for digit in split.digits}
         self.all.append(split)
@@ -228,12 +209,6 @@ class Splits:
                 raise DplcError(
                     f"the part `{name}` has no size: only the outermost may leave it out", part, f"write `{name}:SIZE`"
                 )
-            if size is None and split.size is None:
-                raise DplcError(
-                    f"the part `{name}` has no size, and nobody says that of what is split",
-                    part,
-                    f"write `{name}:SIZE`",
-                )
             if part.role is not None and name in self.sizes.keys() - self.wholes.keys() - own:
                 raise DplcError(
                     f"`{name}` is an axis or loop of the pattern: it has its role",
@@ -249,20 +224,7 @@ class Splits:
                 )
             yield Digit(name, part.span, size, part.role, split)
 
-    # ---- joins
-    def _join(self, clause: eq.JoinClause) -> None:
-        if len(clause.what) < 2:
-            raise DplcError(
-                "a join is of two axes or loops, or more", clause.what[0], "name two or more: `join i, j => n`"
-            )
-        join = MixedRadix(clause.what, None)
-        join.joined = tuple(self._whole(name, join) for name in clause.what)
-        (part,) = clause.parts
-        join.digits.append(Digit(part.name, part.span, part.size or product(join.joined), part.role, join))
-        self.digits[part.name] = join.digits[0]
-        self.all.append(join)
-
-    # ---- the template with splits and joins written out: axes and loops of parts, substitutions, guards
+    # ---- the template with splits written out: axes and loops of parts, substitutions, guards
     def finish(self) -> None:
         """Raise DplcError for a part that is neither an axis nor a loop, or a split that the template does not use."""
         bound = self.given | (self.sizes.keys() - self.wholes.keys()) | self.placed
@@ -285,12 +247,10 @@ class Splits:
 
     # ---- clauses
     def clause(self, node: Any) -> Any:
-        """Rewrite a clause: `split(body)` is the body as the template emits it, `last[row := 7]` fixes one part."""
+        """Rewrite a clause: `last[row := 7]` fixes one part."""
         match node:
             case s.Match():
                 return node
-            case s.Apply(fn=fn, items=(run,)) if fn == SPLIT:
-                return self._run(s.Run(node.span, run), frozenset()).base
             case s.Subscript(base=base, items=items):
                 return replace(node, items=tuple(made for item in items for made in self._placed_part(base, item)))
         return rebuilt(node, self.clause)
@@ -303,7 +263,7 @@ class Splits:
                     s.Substitution(
                         at,
                         s.NameOf(item.left.span, name),
-                        substituted(home.value(name, frozenset({part}), at), {part: right}, words=False),
+                        substituted(home.value(frozenset({part}), at), {part: right}, words=False),
                     )
                     for name, home in self._substituted(base).items()
                     if any(part == digit.name for digit in home.all_digits())
@@ -341,7 +301,7 @@ class Splits:
                 if name in held or home is None:
                     return node
                 home.used = True
-                return home.value(name, held, node.span)
+                return home.value(held, node.span)
             case s.Apply(fn=fn, items=(_, *_) as items) if fn == WITHIN:
                 conditions = [self._end(item, held) for item in items]
                 return functools.reduce(lambda a, b: s.Operation(node.span, "and", a, b), conditions)
@@ -366,7 +326,7 @@ class Splits:
                 self.placed.add(node.var)
                 bound = {node.var}
             case s.EachBlock():
-                bound = node.names
+                bound = {node.variable}
         body = getattr(node, "body", None)
 
         def part(value: Any) -> Any:
@@ -426,14 +386,10 @@ class Splits:
         said, inner = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
         own = {expression(item.left) for item in said if isinstance(item, s.Substitution)}
         items = tuple(self.node(item, held) for item in said)
-        moved: list[tuple[MixedRadix, s.Syntax]] = [
-            (home, s.NameOf(at, name)) for name, home in self._substituted(base, held).items() if name not in own
-        ]
-        if isinstance(inner, s.NameOf) and inner.text in self.under:  # `split j*F + r => ..`
-            moved += [(split, split.what[0]) for split in self.all if not isinstance(split.what[0], s.NameOf)]
-        for home, left in moved:
-            home.used = True
-            items += (s.Substitution(at, left, home.value(expression(left), held, at)),)
+        for name, home in self._substituted(base, held).items():
+            if name not in own:
+                home.used = True
+                items += (s.Substitution(at, s.NameOf(at, name), home.value(held, at)),)
         return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
     def _substituted(self, base: s.Syntax, held: Held = frozenset()) -> dict[str, MixedRadix]:
@@ -451,7 +407,7 @@ class Splits:
         """Return the condition of `within(i)`: the digits of `i` are not beyond its end."""
         name = item.text if isinstance(item, s.NameOf) else ""
         home = self.wholes.get(name)
-        if home is None or home.joined:
+        if home is None:
             raise DplcError(
                 "`within` asks of an axis or loop that this rule splits", item, did_you_mean(name, self.wholes)
             )
@@ -463,7 +419,7 @@ class Splits:
                 ("a `//` among the sizes of its parts says that they divide it",),
             )
         home.used = True
-        return s.Operation(item.span, "<", home.value(name, held, item.span), home.ragged)
+        return s.Operation(item.span, "<", home.value(held, item.span), home.ragged)
 
 
 def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:

@@ -1,4 +1,4 @@
-"""Searches over schedules (hill climbing, SP-MCTS, random), their execution within a budget, and their log."""
+"""Searches over schedules (hill climbing, random), their execution within a budget, and their log."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
-from typing import TypeAlias, TypeVar
 
 from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
@@ -22,7 +21,6 @@ from ..schedule.scheduling import microseconds, refusal
 from ..schedule.space import (
     DEFAULT,
     SKIP,
-    DecisionPoint,
     Domains,
     Fire,
     Genome,
@@ -39,8 +37,6 @@ from .evaluators import AHEAD, Verdict, verdict
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie
 ELSEWHERE = 1 / 4  # how often a search leaves the fusion variant of its best schedule
 NEAR = 0.2  # largest difference in reward of a fusion variant that may still win: 2.2 times as slow
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -198,132 +194,10 @@ class Hill(Search):
         return decided(self.space, mutated(self.best_of[way][1], self.dice), way)
 
 
-Key: TypeAlias = Hashable  # a Token without values, or a value
-
-
-class TreeNode:
-    """Node of the tree. options: possible decisions in order of preference, none before the first visit."""
-
-    def __init__(self) -> None:
-        self.children: dict[Key, TreeNode] = {}
-        self.options: list[Key] = []
-        self.visits, self.total, self.squares, self.best = 0, 0.0, 0.0, 0.0
-        self.closed = False
-
-
-class TreeSearch(Search):
-    """Single-player Monte-Carlo tree search (SP-MCTS) over factored decisions.
-
-    The search is UCT (Kocsis and Szepesvari 2006) in its single-player form with a term for the spread of rewards
-    (Schadd et al. 2008). It widens progressively (Coulom 2007), passes the best reward upwards instead of the mean (as
-    Cazenave's nested search, 2009), and its rollouts follow the best schedule known. A level of the tree is
-    skip-or-rule-at-a-site, or one parameter. A decision with one option has no level.
-    """
-
-    exploration = 0.3
-    spread = 0.02
-    chance = 0.15  # probability that a rollout leaves the best schedule
-
-    def __init__(self, space: ProgramSpace, dice: random.Random):
-        super().__init__(space, dice)
-        self.root = TreeNode()
-        self.paths: deque[Sequence[TreeNode]] = deque()  # of candidates that are not observed yet
-
-    # ---- propose
-    def propose(self) -> ProgramCandidate | None:
-        if self.root.closed:
-            return None
-        self._path, self._inside = [self.root], True  # of this walk, and whether its decisions are still in the tree
-        candidate = self.space.walk(self._decide, self._level({way: way for way in range(len(self.space.ways))}))
-        if self._inside:
-            self._close()
-        for node in self._path:  # counted before the score is known, so that parallel proposals differ
-            node.visits += 1
-        self.paths.append(self._path)
-        return candidate
-
-    def _decide(self, space: Space, state: State, slot: DecisionPoint) -> Token:
-        if not self._inside:
-            leaves = self.dice.random() < self.chance
-            return random_token(space, state, self.dice) if leaves else self.incumbent.get(slot, DEFAULT)
-        option = self._level({_name(option): option for option in options(space, state)})
-        return self._values(space, slot, option) if isinstance(option, RuleSite) else option
-
-    def _values(self, space: Space, slot: DecisionPoint, spot: RuleSite) -> Token:
-        """Choose one value after the other, first in the tree, then by rollout."""
-        best = self.incumbent.get(slot)
-        wanted = dict(best.values) if isinstance(best, Fire) and _name(best) == _name(spot) else {}
-        found: RuleSite | None = spot
-        while found is not None and found.open is not None:
-            values = space.ordered(found, wanted)
-            if self._inside:
-                found = found.choose(self._level({space.plain(value): value for value in values}))
-                if found is None:  # a condition rejects the value: the search does not visit it again
-                    self._close()
-                    self._inside = False
-            elif self.dice.random() < self.chance:
-                return random_fill(space, found, self.dice)
-            else:
-                found = found.first(values)
-        return DEFAULT if found is None else space.filled(found, space.ordered)
-
-    # ---- the tree
-    def _level(self, named: Mapping[Key, T]) -> T:
-        """Choose an option by its name: a new child while there are few, else the most promising child."""
-        if len(named) == 1:
-            return next(iter(named.values()))
-        node = self._path[-1]
-        node.options = node.options or list(named)
-        key = self._new(node)
-        if key is None:
-            key = self._promising(node)
-        if key not in named:  # a default from another path allowed an option that is forbidden here
-            key = next(iter(named))
-        if key not in node.children:
-            node.children[key] = TreeNode()
-            self._inside = False
-        self._path.append(node.children[key])
-        return named[key]
-
-    def _new(self, node: TreeNode) -> Key | None:
-        allowed = math.ceil(2 * math.sqrt(node.visits + 1))
-        enough = len(node.children) >= min(allowed, len(node.options))
-        if enough and any(not child.closed for child in node.children.values()):
-            return None
-        return next((key for key in node.options if key not in node.children), None)
-
-    def _promising(self, node: TreeNode) -> Key:
-        children = node.children
-        return max(children, key=lambda key: (not children[key].closed, self.worth(node, children[key])))
-
-    def worth(self, node: TreeNode, child: TreeNode) -> float:
-        """Return the upper confidence bound: best reward, exploration term and spread of rewards."""
-        visits = max(child.visits, 1)
-        explore = self.exploration * math.sqrt(math.log(max(node.visits, 2)) / visits)
-        variance = max(child.squares / visits - (child.total / visits) ** 2, 0.0)
-        return child.best + explore + math.sqrt(variance + self.spread / visits)
-
-    def _close(self) -> None:
-        """Close the last node of the path, and the nodes above it that are exhausted with it."""
-        self._path[-1].closed = True
-        for node in reversed(self._path[:-1]):
-            if len(node.children) < len(node.options) or not all(child.closed for child in node.children.values()):
-                return
-            node.closed = True
-
-    # ---- observe
-    def observe(self, candidate: ProgramCandidate, found: float) -> None:
-        super().observe(candidate, found)
-        for node in self.paths.popleft() if self.paths else ():
-            node.total += found
-            node.squares += found**2
-            node.best = max(node.best, found)
-
-
 # ---- Execution of one search: candidates are proposed, checked against the limits and scored, until the budget ends.
 
 
-SEARCHES: dict[str, type[Search]] = {"hill": Hill, "mcts": TreeSearch, "random": Random}
+SEARCHES: dict[str, type[Search]] = {"hill": Hill, "random": Random}
 DEFAULT_SEARCH = "hill"  # the least regret of all (examples/suites/results/predicted/regret.md)
 REPEATS = 20  # tries per program after which a space counts as used up
 LEADERS = 8  # schedules of a kernel that are kept, in case the best is wrong

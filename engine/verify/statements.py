@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -26,7 +25,7 @@ from ..rewrite.trace import Evidence, show, smaller
 from .drawing import Instance
 from .meaning import baseline, compare, work
 from .neighbours import guarded_kernel, perturbed, renumbered, smaller_programs
-from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said
+from .outcome import ERRORS, Dice, Outcome, PlainDice, Subject, Wrong, said
 from .sized import NO_PROGRAM, Checker, WithSize, at_numbers, faults, with_a_size
 from .whole_programs import TooLarge, completed, scoped
 
@@ -38,6 +37,7 @@ STARTS = 100  # of matches that get the numbers of a proof
 BESIDE = 20  # of another rule of the pass
 ORDERS = range(3)  # thread orders that a result is compared under
 MACHINES: tuple[str, ...] = ("h200", "sm_80")
+TRIES = 60  # programs drawn from the pattern with the numbers of a proof
 
 
 class StatementChecker(Checker):
@@ -66,7 +66,7 @@ class StatementChecker(Checker):
             return completed(read_subject(block), rule.level == "tile")
         return None
 
-    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> Module:
+    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int] = {}) -> Module:
         instance = Instance(rule, dice)
         instance.values.update(numbers)
         made = completed(instance.program(), rule.level == "tile", dice.often(20))
@@ -80,7 +80,10 @@ class StatementChecker(Checker):
                 for made in self._renumbered(rule, numbers, subject.value):
                     yield self.subject(made, f"{subject.origin}, refuted", pinned)
         free = {name: n for name, n in numbers.items() if name not in pinned}
-        yield from (replace(subject, pinned=pinned) for subject in super().refuting(rule, free, own))
+        for n in range(TRIES):
+            with contextlib.suppress(*NO_PROGRAM):
+                made = self.from_pattern(rule, PlainDice((rule.name, n)), free)
+                yield self.subject(made, f"the pattern of `{rule.name}`, refuted", pinned)
 
     def _renumbered(self, rule: Rule, numbers: Mapping[str, int], program: Module) -> Iterator[Module]:
         """Yield a program with the extents of a proof instead of its own, and with undeclared buffers."""

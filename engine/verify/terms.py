@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ...ir.dtypes import FLOATS
 from ...ir.interp import loop, tensor
 from ...ir.node import replace
 from ...ir.program import Param
-from ...ir.tensor import Const, TensorGraph, postorder
+from ...ir.tensor import TensorGraph, postorder
 from ...ir.text.programs import print_program
 from ...ir.text.tensor import read_graph
 from ...ir.verify.tensor import verify
@@ -61,10 +61,8 @@ class TermChecker(Checker):
         verify(made)
         return made
 
-    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> TensorGraph:
-        instance = TermInstance(rule, dice)
-        instance.values.update({name: Const(value, "i64") for name, value in numbers.items()})
-        return instance.graph()
+    def from_pattern(self, rule: Rule, dice: Dice) -> TensorGraph:
+        return TermInstance(rule, dice).graph()
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
         """Yield programs without one of the outputs."""

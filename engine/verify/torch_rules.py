@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from ...codegen.arrays import Array
 from ...ir.diagnostic import DplcError
@@ -80,7 +80,7 @@ class TorchChecker(Checker):
     def stays_near(self, rule: Rule, dice: Dice) -> bool:
         return not (len(rule.match) == 1 and dice.often(30))
 
-    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> TorchGraph:
+    def from_pattern(self, rule: Rule, dice: Dice) -> TorchGraph:
         return from_schema(self.compiled[rule.name].root.op, _fixed(rule), dice)
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:

@@ -10,7 +10,7 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation
 
 CLAUSES = (
     "match", "rewrite", "require", "prefer", "decreases", "let", "pick", "because", "example", "examples", "gives",
-    "guards", "form", "split", "join", "rule", "on", "override", "number", "fact", "pipeline", "pass", "without",
+    "guards", "form", "split", "rule", "on", "override", "number", "fact", "pipeline", "pass", "without",
     "each", "inside", "with", "choose", "minimising", "maximising", "one", "of", "after", "before", "first", "last",
     "as", "graph", "kernel",
 )  # fmt: skip

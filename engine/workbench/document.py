@@ -226,7 +226,7 @@ def _misses(error: DplcError, names: set[str]) -> bool:
 WORD = re.compile(r"[A-Za-z_]\w*")
 BEGINNINGS = (  # words that begin a line
     "rule", "number", "fact", "pipeline", "form", "guards", "without", "override", "match", "require", "prefer", "let",
-    "decreases", "pick", "split", "join", "rewrite", "example", "gives", "else", "because",
+    "decreases", "pick", "split", "rewrite", "example", "gives", "else", "because",
 )  # fmt: skip
 LOOP = "For"
 

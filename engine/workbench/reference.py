@@ -22,7 +22,7 @@ from ...ir import schemas, tensor
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError, Source
 from ...ir.expr import Var
-from ...ir.functions import FUNCTIONS
+from ...ir.functions import CAST, FUNCTIONS
 from ...ir.kernel import VALUES as ADDRESSES
 from ...ir.monoid_texts import TEXTS
 from ...ir.node import Field, walk
@@ -111,7 +111,8 @@ def _facts() -> Iterator[Word]:
         algebra = " Commutative." if function.commutative else ""
         algebra += f" A reduction starts from {function.identity}." if function.identity is not None else ""
         says = f"{function.meaning} ({function.kind}).{algebra}"
-        yield Word(function.name, "function", f"{function.name}({operands})", says, place="ir/functions.py")
+        place = "ir/functions.py" if function.kind == CAST else "ir/functions.toml"  # casts are made from the dtypes
+        yield Word(function.name, "function", f"{function.name}({operands})", says, place=place)
 
 
 def declared_facts(rules: RuleSet) -> Iterator[Word]:

@@ -20,7 +20,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.records import read_results
 from dplc.engine.cost.predict import CLOCKS_OF_BLOCK, UNHIDDEN, agreement
 from dplc.engine.language.rule import load
-from dplc.engine.tune.calibrate import fit_points
+from dplc.engine.tune.fit import fit_points
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "examples" / "suites" / "results" / "measured"

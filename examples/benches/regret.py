@@ -43,7 +43,7 @@ SPACES = {
     "long": ("torch.softmax(torch.randn(4, 50000), -1)", f"{ROWS} split_rows"),
     "sum": ("torch.randn(64, 100000).sum(-1)", f"{ROWS} split_rows blockify_launch"),
 }
-SEARCHES = ("hill", "mcts", "random")
+SEARCHES = ("hill", "random")
 SHARES = (0.05, 0.1, 0.2, 0.3)
 SEEDS = 10
 BOUND, SHARE = 1.05, 0.1  # the bar: within 5% of the best after tries for a tenth of the space

@@ -28,8 +28,8 @@ from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, SearchOptions, Searc
 
 TEXT = "torch.randn(128, 256) @ torch.randn(256, 512)"
 MACHINE = target("sm_90a")
-SEARCHES = ("hill", "mcts", "random")
-ASSEMBLED = ("hill", "mcts")
+SEARCHES = ("hill", "random")
+ASSEMBLED = ("hill",)
 WHOLE_RUN = 10_000  # tries over which memory is looked at
 
 

@@ -1,4 +1,4 @@
-"""Syntax that makes a rule an equation: splits, joins, folds, parts that rules share.
+"""Syntax that makes a rule an equation: splits, parts that rules share.
 
 This syntax has no meaning by itself: engine/language/elaboration expands it into the rest of the language, once for
 each file, before a rule is read.
@@ -23,22 +23,14 @@ class SplitPart(Syntax):
 class SplitClause(Syntax):
     """`split what:size => parts`, outermost first.
 
-    what: names, or one sum, which the split replaces. further: the parts of the last part, and so on, after further
+    what: the names of axes or loops. further: the parts of the last part, and so on, after further
     `=>`.
     """
 
-    what: tuple[Syntax, ...]
+    what: tuple[s.NameOf, ...]
     size: Syntax | None
     parts: tuple[SplitPart, ...]
     further: tuple[tuple[SplitPart, ...], ...] = ()
-
-
-@syntax_node
-class JoinClause(Syntax):
-    """`join a, b => part`: one axis or loop over all pairs, the first outermost. parts: one."""
-
-    what: tuple[s.NameOf, ...]
-    parts: tuple[SplitPart, ...]
 
 
 @syntax_node
@@ -90,15 +82,3 @@ class PartLoop(Syntax):
     var: str
     attributes: tuple[Syntax, ...]
     body: tuple[Syntax, ...]
-
-
-@syntax_node
-class FoldAssign(Syntax):
-    """`target = fold monoid over lanes of value into (parts) scaling others` in a template."""
-
-    target: Syntax
-    monoid: str
-    lanes: Syntax | None
-    value: Syntax
-    parts: tuple[Syntax, ...]
-    scaled: tuple[Syntax, ...]

@@ -43,7 +43,6 @@ _CLAUSES = (
     "pick",
     "split",
     "guards",
-    "join",
     "require",
     "prefer",
     "decreases",
@@ -505,20 +504,8 @@ class _Build(Transformer[Any, Any]):
         *what, size = (x for x in c if not isinstance(x, tuple))
         return q.SplitClause(self.span(meta), tuple(what), size, first, tuple(further))
 
-    def join_clause(self, meta: Meta, c: Parts) -> q.JoinClause:
-        *names, part = c
-        return q.JoinClause(self.span(meta), tuple(self.named(x) for x in names), (part,))
-
     def for_part(self, meta: Meta, c: Parts) -> q.PartLoop:
         return q.PartLoop(self.place(c[0]), str(c[0]), _of(c, s.Syntax), c[-1])
-
-    def fold(self, meta: Meta, c: Parts) -> q.FoldAssign:
-        monoid, lanes, value, parts, *scaled = c[1:]
-        return q.FoldAssign(self.place(monoid), value, str(monoid), lanes, value, parts, _of(scaled, s.Syntax))
-
-    def fold_assign(self, meta: Meta, c: Parts) -> q.FoldAssign:
-        assigned: q.FoldAssign = c[1]
-        return replace(assigned, target=c[0])
 
     def guard_group(self, meta: Meta, c: Parts) -> q.GuardGroup:
         (call,) = _of(c, s.Apply)
@@ -561,7 +548,7 @@ class _Build(Transformer[Any, Any]):
         return s.ForLoop(self.place(c[0]), str(c[0]), c[1], c[2], c[3], _of(c[4:], s.Syntax), c[-1])
 
     def each(self, meta: Meta, c: Parts) -> s.EachBlock:
-        return s.EachBlock(self.place(c[0]), tuple(map(str, c[:-2])), c[-2], c[-1])
+        return s.EachBlock(self.place(c[0]), str(c[0]), c[1], c[2])
 
     # ---- items and expressions
     def items(self, meta: Meta, c: Parts) -> s.Nodes:

@@ -315,7 +315,7 @@ class InsideBlock(Syntax):
 
 @syntax_node
 class EachBlock(Syntax):
-    names: tuple[str, ...]
+    variable: str
     domain: Syntax
     body: Nodes
 

@@ -272,7 +272,7 @@ def test_makes_know_what_dplc_writes() -> None:
     assert not output.EXPORT.search(b'{"a": 1}')
     for make, text in (
         (output.EXPORT, b'{"dplc_schedules":1}\n'),
-        (output.DEVICE, b"# Measured by `dplc calibrate` on X: "),
+        (output.DEVICE, b"# Fitted by `dplc model fit` on X: "),
         (output.COUNTEREXAMPLE, b"## level: tile\n# rule split: wrong\n# from its pattern\n"),
         (output.TABLE, b"# s\n\nMade by `dplc bench x` on 2026 (m). Do not edit: run it again.\n"),
         (output.PAGE, (REPOSITORY / "engine" / "view" / "page" / "page.html").read_bytes()),

@@ -99,9 +99,9 @@ def loaded(function: Any, seen: set[Any]) -> Iterator[str]:
 
 def behind(command: str) -> set[str]:
     """The names that the functions read which may do the work of a command."""
-    handler = inspect.getclosurevars(inspect.unwrap(COMMANDS[command].callback)).nonlocals["handler"]
-    texts = [handler] if isinstance(handler, str) else filter(None, handler.__code__.co_consts)
-    functions = [pkgutil.resolve_name(f"{cli.__name__}.{text.replace('.', ':')}") for text in texts if "." in text]
+    entry = declared.COMMANDS[command]
+    texts = entry["handler"], *entry.get("handlers", {}).values()
+    functions = [pkgutil.resolve_name(f"{cli.__name__}.{text.replace('.', ':')}") for text in texts]
     return {name for function in functions for name in loaded(function, set())}
 
 

@@ -43,7 +43,7 @@ prefer {x.field.other for x in xs}[0] ^ 3 == -(y)            else "two"
 rewrite
     y: f32[4] = Relu(x)
     u: (f32[4], i32[2, 3]) = Two(x)
-    each f, g in a..b + 1:
+    each f in a..b + 1:
         f.smem = Stage(f.buf, origin=f.origin)
     xs.. with depth=2, load B[i..] => load C[e..] for f in fs where B in bufs, rule local(a, b)
     dst = Op(x):

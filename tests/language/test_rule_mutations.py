@@ -37,12 +37,10 @@ WORDS = sorted(
         '"',
         "é",
         "split",
-        "join",
         "within",
         "let",
         "for",
         "guards",
-        "fold",
     }
 )
 

@@ -12,7 +12,7 @@ from command_line import Command
 from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cost.instruction_counts import counts_of
 from dplc.engine.cost.predict import Agreement, MeasuredVariant, agreement, kendall, predict
-from dplc.engine.tune import calibrate
+from dplc.engine.tune import fit
 from dplc.ir.diagnostic import UsageError
 
 EXAMPLE = Path(__file__).with_name("synthetic_measurements.jsonl")
@@ -94,5 +94,5 @@ def test_fit_brings_predictions_near_a_slower_device(
     assert rows["all", "fitted to all"]["tau"] > 0.99
     assert target(str(out)).launch_seconds == pytest.approx(3.1e-6, rel=0.1)
     assert out.read_text().startswith("# Fitted by `dplc model fit` on NVIDIA H200: dram_share")
-    monkeypatch.setattr(calibrate, "STEPS", (1.25,))
+    monkeypatch.setattr(fit, "STEPS", (1.25,))
     dplc("model fit", results, "--out", out).shows("fitted to all", "launch_seconds")

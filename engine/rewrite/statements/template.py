@@ -115,8 +115,8 @@ class Template(RuleExpressions):
         return build
 
     def each(self, node: s.EachBlock) -> Closure:
-        names, domain, known = node.names, self.compile(node.domain), self.known
-        self.known = known | set(names)
+        name, domain, known = node.variable, self.compile(node.domain), self.known
+        self.known = known | {name}
         body = self.block(node.body)
         self.known = known
 
@@ -124,8 +124,7 @@ class Template(RuleExpressions):
             out: list[Node] = []
             seen: set[str] = set()
             for value in domain(env):
-                values = (value,) if len(names) == 1 else value
-                part = body({**env, **dict(zip(names, values, strict=True))})
+                part = body({**env, name: value})
                 again = sorted(seen.intersection(defined_in(part)))
                 seen |= defined_in(part)
                 out += substitute(part, {name: env[NAMES].fresh(name) for name in again})
@@ -275,11 +274,11 @@ def _definitions(statements: Iterable[s.Syntax]) -> Iterator[str]:
         for name in ("name", "var", "dst", "acc"):
             if isinstance(value := fields.get(name), s.NameOf):
                 yield value.text
-        hidden = node.names if isinstance(node, s.EachBlock) else ()
+        hidden = node.variable if isinstance(node, s.EachBlock) else None
         # the axes of a Tile; those of a shared tile are labels
         for below in (*map(fields.get, ("ins", "outs", "axes")), getattr(node, "body", None)):
             if isinstance(below, tuple):
-                yield from (name for name in _definitions(below) if name not in hidden)
+                yield from (name for name in _definitions(below) if name != hidden)
 
 
 # The values that each `choose` of a rule compared where it fired, for traces.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError
@@ -379,12 +379,19 @@ class CompiledTermRule:
     collapses: bool
 
 
+class RefusingSite(Protocol):
+    """A site that keeps what its rules refused."""
+
+    def refuse(self, rule: Rule, guard: c.Guard, term: Term, env: Environment, /) -> None:
+        """Note the guard that kept a rule away from a term."""
+
+
 @dataclass
 class AtTerm(Evidence):
     """Evidence that reports to a site only the guards that kept a rule away from a term."""
 
     rule: Rule
-    site: Any
+    site: RefusingSite
     term: Term
 
     def guard(self, guard: c.Guard, depth: int, env: Environment) -> None:

@@ -121,7 +121,7 @@ class Integers:
         match s.bare(node):
             case s.Number(value=int(value)):
                 return value
-            case s.NameOf(text=name) | s.Apply(fn="literal", items=(s.NameOf(text=name),)):
+            case s.NameOf(text=name):
                 if name in scope:
                     return scope[name]
                 if name in self.lets:

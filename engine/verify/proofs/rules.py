@@ -1,4 +1,4 @@
-"""All that can be proved of a rule: its loops and axes, or its equation between functions of integers."""
+"""All that can be proved of a rule on statements: its loops and axes run what those of its pattern run."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import combinations_with_replacement, islice, permutations, product
 from typing import Any
 
-from ....ir.compose import COMPARED
-from ....ir.expr import COMPARISONS
-from ....ir.functions import FUNCTIONS, LOGICAL, SELECT
 from ...language import core as s
-from ...language.core import FunctionTerm, NameTerm, NumberTerm, ValueTerm, terms
 from ...language.rule import Rule
 from ...language.spelling import expression
 from ...language.typed_slots import names_in
-from ...rewrite.terms.rewriter import mentions_mat
 from .integers import (
-    ARITHMETIC,
     Integer,
     Integers,
-    Meaning,
     Proof,
     Refuted,
     Scope,
@@ -31,9 +24,7 @@ from .integers import (
     Truth,
     Unknown,
     asked,
-    either,
     joined,
-    negated,
     quotient,
     remainder,
     shown,
@@ -115,7 +106,7 @@ def occurrences(
                 found = [(axis.name, axis.extent) for axis in items if isinstance(axis, s.AxisItem)]
             case s.ForLoop(var=name):
                 found = [(name, node.stop, node.start, node.step)]
-            case s.EachBlock(names=(name,), domain=s.Between(a=start, b=stop)):
+            case s.EachBlock(variable=name, domain=s.Between(a=start, b=stop)):
                 found = [(name, stop, start)]
             case s.EachBlock():
                 inner = replace(around, listed=True)
@@ -354,97 +345,21 @@ def _values(numbers: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{name}={value}" for name, value in numbers)
 
 
-# ---- Equations between functions of integers, on Tensor IR: pattern and template are one number for all operands.
-#
-# What holds of integers is proved of integers; that it also holds of floats is for programs to show.
-
-
-DIVISIONS = ("floor_divide", "remainder")  # what has one is about indices
-MEANINGS: dict[str, Meaning] = {
-    **{name: ARITHMETIC[op] for op, name in s.WRITTEN_OUT.items()},
-    **{name: COMPARISONS[op] for name, op in COMPARED.items()},
-    "negative": operator.neg,
-    "copy": lambda a: a,
-    "maximum": ARITHMETIC["max"],
-    "minimum": ARITHMETIC["min"],
-    "abs": lambda a: either(a >= 0, a, -a),
-    "relu": lambda a: either(a >= 0, a, 0),
-    "where": either,
-    "logical_not": negated,
-    "logical_and": partial(joined, "and"),
-    "logical_or": partial(joined, "or"),
-}
-
-
-def of_terms(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]:
-    """Yield the claims of a rule on tensor about integers, each with its counterexample or None.
-
-    Yields nothing for a rule about anything else.
-    """
-    if rule.level != "tensor" or mentions_mat(rule):
-        return
-    before, after = rule.left, rule.right
-    root = list(before)[-1]
-    if root not in after or not any(f.fn in DIVISIONS for f in terms(tuple(before.values()), FunctionTerm)):
-        return
-    integers = Integers(rule)
-    leaves: dict[str, Integer] = {}
-    divisors: list[Integer] = []
-
-    def value(term: ValueTerm, defined: Mapping[str, ValueTerm], truth: bool = False) -> Integer | Truth:
-        """Return the integer, or the truth value, of a term. Raises Unknown for another function."""
-        match term:
-            case NumberTerm(value=number):
-                if isinstance(number, float) and not number.is_integer():
-                    raise Unknown(f"`{expression(term.node)}` is not an integer")
-                return number if isinstance(number, bool) else int(number)
-            case NameTerm(name=name) if name in defined and name not in leaves:
-                return value(defined[name], defined, truth)
-            case NameTerm(name=name):
-                if name not in leaves:
-                    leaves[name] = integers.z3.Bool(name) if truth else integers.unknown(name)
-                return leaves[name]
-            case FunctionTerm(fn=fn, operands=operands) if fn in MEANINGS and not term.runs:
-                kind = FUNCTIONS[fn].kind
-                given = [
-                    value(operand, defined, kind == LOGICAL or (kind == SELECT and operand is operands[0]))
-                    for operand in operands
-                ]
-                divisors.extend(given[1:] if fn in DIVISIONS else ())
-                return MEANINGS[fn](*given)
-        raise Unknown(f"`{expression(term.node)}` is not a function of integers")
-
-    old = value(before[root], before)
-    integers.premises += [divisor != 0 for divisor in divisors]
-    found = solver.counterexample(integers, [], [old == value(after[root], after)])
-    text, wrong = f"`{root}` of integers", None
-    if found is not None:
-        numbers = {name: found.get(name, 0) for name in leaves}
-        wrong = Refuted(f"with {_values(numbers.items())}, {text} is another one", shown(found) | numbers)
-    yield text, wrong
-
-
 STATEMENTS = ("module", "loop", "tile")
 
 
-def of_loops(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]:
-    """Yield the claims of a rule about its loops and axes, each with its counterexample or None. Raises Unknown."""
-    for claim in claims(rule):
-        yield claim.text, claim.decided(solver)
-
-
 def prove(rule: Rule) -> Proof:
-    """Return the claims of a rule about integers, each proved, refuted or left open.
+    """Return the claims of a rule about its loops and axes, each proved, refuted or left open.
 
     A local rule has no claims of its own: the names in it come from the rules that use it.
     """
-    if "local" in rule.attributes:
+    if "local" in rule.attributes or rule.level not in STATEMENTS:
         return Proof()
-    decided: list[tuple[str, Refuted | None]] = []
+    solver, decided = Solver(), list[tuple[str, Refuted | None]]()
     left: tuple[str, ...] = ()
     try:
-        for claim in (of_loops if rule.level in STATEMENTS else of_terms)(rule, Solver()):
-            decided.append(claim)
+        for claim in claims(rule):
+            decided.append((claim.text, claim.decided(solver)))
     except Unknown as unknown:
         left = (str(unknown),)
     proved = dict.fromkeys(text for text, wrong in decided if wrong is None)
