@@ -219,7 +219,6 @@ def export(
         except Exception as error:
             span = places.of_error(error)
             raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
-        _check_numbers(program)
         strided = _holders(program, (node.args[0] for node in _nodes(program) if "as_strided" in str(node.target)))
         functional = _functional(program, root, places, of_text)
     made = Conversion(functional, root, inputs, symbols, aliases)
@@ -327,8 +326,10 @@ def _tracing() -> Iterator[None]:
 def _functional(program: ExportedProgram, root: Root, places: SourcePlaces, may_change: bool) -> ExportedProgram:
     """Return the program without mutating ops, and without those that PyTorch decomposes into others.
 
-    Ops that the table of decompositions does not name (rms_norm, linear, sdpa) stay unchanged.
+    Ops that the table of decompositions does not name (rms_norm, linear, sdpa) stay unchanged. Raises DplcError also
+    for a number that eager refuses.
     """
+    _check_numbers(program)
     nodes, formulas = list(_nodes(program)), table()
     changes = [node for node in nodes if _mutable(node)]
     # under autocast, around the capture or in a region of the program, PyTorch adds its casts

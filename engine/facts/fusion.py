@@ -409,7 +409,7 @@ def in_iterations(site: OperationSite, v: Value, y: Value) -> float:
     if not reduction(v) or not sweeps(site, y, v):
         return 0.0
     flow, over, target = site.flow, site.flow.mask_of_axes(y.over), site.target
-    row, block = flow.elements(over), policy(target).block_threads
+    row, block = flow.elements(over), int(policy(target).block_threads)
     threads = flow.elements(site.space & ~site.folded & ~over) * (min(row, block) if row >= target.warp_lanes else 1)
     busy = min(1.0, threads / (block * target.multiprocessors))
     made, read = site.parts(v)

@@ -87,9 +87,10 @@ class OperationSite(FusionSite, Protocol):
 
 
 class ReadIndices(Protocol):
-    """Counts of the elements of values that one element of a result reads."""
+    """Counts of the elements of values that one element of a result reads, and of the nodes of their longest index."""
 
     count: dict[Any, int]
+    nodes: dict[Any, int]
 
 
 @tensor_fact

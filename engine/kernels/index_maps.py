@@ -13,7 +13,7 @@ from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ...ir.compose import index, rebuilt, remap, remap_expr
 from ...ir.expr import Axis, Binary, add, linear, multiply, subtract
@@ -297,7 +297,7 @@ def _own_names(roots: Sequence[Term]) -> tuple[dict[Term, Input], dict[Term, Ter
 
 
 Below = dict[Term, frozenset[tuple[Expr, ...]]]  # the indices at which each value is read: an expression for each axis
-Occurrences = dict[Axis | None, int]  # how often an index names each axis, and how many other nodes it has
+Occurrences: TypeAlias = dict[Axis | None, int]  # how often an index names each axis, and how many other nodes it has
 
 
 class Places:
@@ -321,17 +321,17 @@ class Places:
         The first one counts, and each further index of the term or of a value below it.
         """
         found: Below = {}
-        index: Occurrences = {}
+        index = Occurrences()
         for operand in operands(term):
             if operand not in self.kept:
                 below = self.below[operand]
                 found = _merged(found, _moved(below, term.map) if term.__class__ is Remap else below)
-            own = dict.fromkeys(axes(operand), 1) if operand in self.kept else self.index[operand]
+            own = _plain(operand) if operand in self.kept else self.index[operand]
             own = _written(own, term.map) if term.__class__ is Remap and operand is term.x else own
             index = {part: max(index.get(part, 0), own.get(part, 0)) for part in {**index, **own}}
         needed, readers = found, self.flow.readers[term]
         views = [reader.map for reader in readers if reader.__class__ is Remap and reader.x is term]
-        self.index[term] = index or dict.fromkeys(axes(term), 1)
+        self.index[term] = index or _plain(term)
         self.nodes[term] = max([sum(_written(self.index[term], view).values()) for view in (*views, ())])
         if views and len(readers) > 1 and term.__class__ is not Input:
             found = {**found, term: frozenset((axes(term),))}
@@ -342,9 +342,14 @@ class Places:
         self.count[term] = 1 + sum(len(places) - 1 for places in needed.values())
 
 
+def _plain(term: Term) -> Occurrences:
+    """Return the occurrences of an index that is a value's own axes."""
+    return dict[Axis | None, int].fromkeys(axes(term), 1)
+
+
 def _written(index: Occurrences, view: Sequence[tuple[Axis, Expr]]) -> Occurrences:
     """Return the occurrences of an index whose axes a view replaces."""
-    images, found = dict[Axis | None, Expr](view), Counter[Axis | None]()
+    images, found = dict[Axis | None, Any](view), Counter[Axis | None]()
     for part, times in index.items():
         image = images.get(part, part)
         for own, n in (_occurrences(image) if isinstance(image, Node) else {None: 1}).items():
@@ -356,7 +361,7 @@ def _written(index: Occurrences, view: Sequence[tuple[Axis, Expr]]) -> Occurrenc
 def _occurrences(e: Any) -> Occurrences:
     """Count the axes in an index expression, under None its other nodes. A value in it is there once for each axis."""
     if e.__class__ is Axis or isinstance(e, Term):
-        return dict.fromkeys(index_axes(e), 1)
+        return dict[Axis | None, int].fromkeys(index_axes(e), 1)
     found, pending = Counter[Axis | None]({None: 1}), [*type(e).read_inner(e)]
     while pending:
         part = pending.pop()
