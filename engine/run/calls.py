@@ -381,9 +381,12 @@ def run_reference(captured: Capture, tensors: Tensors, run: Run = torch_meaning.
     without a float64 kernel. run: computes the outputs of a graph without sizes.
     """
     if captured.written and (own := captured.written()) is not None:
-        graph, known = own
+        graph, known = own[0], {**own[1], **tensors}
         try:
-            return run(_at_sizes_of(graph, tensors), {**known, **tensors})
+            if not any(
+                known[param.name].is_meta for param in graph.ins
+            ):  # buffers of a model that capture computed with
+                return run(_at_sizes_of(graph, tensors), known)
         except DplcError:  # no kernel for the dtype
             pass
     return run(_at_sizes_of(captured.graph, tensors), {**tensors})

@@ -14,7 +14,6 @@ from dplc.ir.node import nodes
 @pytest.fixture(autouse=True)
 def some_facts():
     before = dict(FACTS)
-    fact("test_pairs() -> any")(lambda site: ((1, Var("A")), (2, Var("B"))))
     fact("test_accumulators(run) -> [record]")(lambda site, body: tuple(nodes(body, Accumulate)))
     fact("test_renaming(run) -> any")(lambda site, run: {s.dst: Var(f"{s.dst}_new") for s in run})
     yield
@@ -161,11 +160,6 @@ def test_each_emits_its_block_once_per_element_and_renames_later_copies():
         "p1 = multiply(a1, a1)\nacc <- add(acc, p1)\na2 = load A[2]\np2 = multiply(a2, a2)\n"
         "acc <- add(acc, p2)"
     )
-
-
-def test_each_over_pairs():
-    made = fire(rule("Sync()", "each n, b in test_pairs():\n    y[n] = b"), "Sync()")
-    assert made == plain("y[1] = A\ny[2] = B")
 
 
 def test_each_over_records_of_a_fact():

@@ -169,7 +169,9 @@ def test_parameters_have_the_values_of_their_site(live: Live) -> None:
     widths = [str(2**n) for n in range(1, 11)]
     assert program.parameters("cooperative_reduce") == [{"name": "T", "now": "256", "values": widths}]
     assert program.parameters("no_such_rule") == []
-    fusion = [{"name": "MOST", "now": "32", "values": []}, {"name": "PLACES", "now": "32", "values": []}]
+    fusion = [
+        {"name": name, "now": now, "values": []} for name, now in (("MOST", "32"), ("PLACES", "32"), ("INDEX", "256"))
+    ]
     assert program.parameters("inline") == fusion
     for rule, name, value in (("cooperative_reduce", "T", "64"), ("inline", "MOST", "16")):
         shown = program.compile("changed", Switches(settings=(f"{rule}.{name}={value}",)))
