@@ -78,9 +78,7 @@ def test_a_number_is_converted_or_refused_as_eager_does(dtype: str, number: floa
         assert torch.allclose(got, want, 1e-2, 1e-30, equal_nan=True), f"{op}: {got} for {want}"
 
 
-@pytest.mark.parametrize(
-    ("op", "number"), [("x + n", 2**40), ("x == n", 2**40), ("F.pad(x, (-3, 1), value=n)", 1)]
-)
+@pytest.mark.parametrize(("op", "number"), [("x + n", 2**40), ("x == n", 2**40), ("F.pad(x, (-3, 1), value=n)", 1)])
 def test_numbers_of_long_tensors_are_checked_in_little_memory(op: str, number: float) -> None:
     """PyTorch cannot allocate so many elements."""
     x = torch.zeros((), dtype=torch.int32).expand(2**15, 2**14, 2**14)
