@@ -248,6 +248,8 @@ def floordiv(a: Expr, b: Expr) -> Expr:
     if b == 1:
         return a
     whole, rest, constant = _split(a, b)
+    if _from_the_end(rest, constant, b):
+        return subtract(from_linear(whole, constant // b), floordiv(from_linear(_negated(rest), 0), b))
     if whole or not 0 <= constant < b:
         low = from_linear(rest, constant % b)
         high = from_linear(whole, constant // b)
@@ -255,6 +257,15 @@ def floordiv(a: Expr, b: Expr) -> Expr:
             return high
         return add(high, Binary("//", low, b))
     return Binary("//", a, b)
+
+
+def _from_the_end(rest: dict[Any, int], constant: int, b: int) -> bool:
+    """Return whether a quotient by b counts an index from its end: `(b*c - 1 - x) // b` is `c - 1 - x // b`."""
+    return bool(rest) and constant % b == b - 1 and max(rest.values()) < 0
+
+
+def _negated(terms: dict[Any, int]) -> dict[Any, int]:
+    return {atom: -n for atom, n in terms.items()}
 
 
 def modulo(a: Expr, b: Expr) -> Expr:
@@ -267,8 +278,11 @@ def modulo(a: Expr, b: Expr) -> Expr:
         return 0
     whole, rest, constant = _split(a, b)
     known = [atom for atom, n in rest.items() if n * multiple_of(atom) % b == 0]
+    kept = {atom: n for atom, n in rest.items() if atom not in known}
+    if _from_the_end(kept, constant, b):
+        return subtract(b - 1, modulo(from_linear(_negated(kept), 0), b))
     if whole or known or not 0 <= constant < b:
-        low = from_linear({atom: n for atom, n in rest.items() if atom not in known}, constant % b)
+        low = from_linear(kept, constant % b)
         return low if low.__class__ is int else Binary("%", low, b)
     return Binary("%", a, b)
 
