@@ -317,12 +317,18 @@ class Symbols:
             self._found += ((guard, span) for guard in self._env.guards[len(self._found) :])
 
     def prove(self) -> None:
-        """Take out torch's conditions on floats of one length that hold for all its numbers: it bounds no powers."""
+        """Drop torch's conditions on floats of one length that hold for all its numbers.
+
+        Torch refuses such a condition (`1 / s**0.5 >= 0`), because it knows no bounds of powers of floats.
+        """
         guards = [] if self._env is None else self._env.guards
         for place, guard in enumerate(guards):
-            (symbol, *others) = guard.expr.free_symbols
+            symbols = guard.expr.free_symbols
+            if len(symbols) != 1 or not guard.expr.has(ToFloat):
+                continue
+            (symbol,) = symbols
             known = self._env.var_to_range[symbol]
-            if others or not guard.expr.has(ToFloat) or known.upper - known.lower > MOST_TRIED:
+            if known.upper - known.lower > MOST_TRIED:
                 continue
             if all(all_hold((guard.expr,), symbol, n) for n in range(int(known.lower), int(known.upper) + 1)):
                 guards[place] = guard._replace(expr=sympy.true)

@@ -154,9 +154,9 @@ def _numeric(node: Node) -> bool:
 
 
 def bracketed(graph: GraphModule) -> GraphModule:
-    """Return the same graph; what negates a number is a node where it has a power.
+    """Change the graph so that a node negates the base of a power that is a negative number, and return the graph.
 
-    torch.fx writes `(-2) ** x` as `-2 ** x`, which is the negative of a power.
+    torch.fx prints `(-2) ** x` without brackets, as `-2 ** x`, which is the negative of a power.
     """
     for node in calls(graph, operator.pow):
         base, power = node.args

@@ -20,9 +20,11 @@ from .predict import BLOCK_RESERVE, UNHIDDEN, Array, register_budget
 
 READ = 0.75  # wavefronts of shared memory per value that a warp reads: vectors of 16 bytes, of which lanes share some
 READ_PAIRS = 0.95  # the same of vectors of 8 bytes, of which half a wavefront is empty
-BESIDE = 2  # instructions of a step of a thread that are neither products nor reads: copies and addresses
+OVERHEAD = 2  # instructions of a step of a thread that are neither products nor reads: copies and addresses
 COPY = 4  # instructions of a copy that is narrower than a vector, or that leads through a register
 VECTOR = 4  # values that one instruction reads from shared memory
+ATOM_STEPS = 16  # steps of the reduction that an atom of 16-bit operands multiplies
+FRAGMENT_REGISTERS = 16  # registers of a thread for the operands of an atom
 FMA, WARP, GROUP = "fma", "mma", "wgmma"  # what multiplies
 
 
@@ -45,7 +47,7 @@ class Product(NamedTuple):
     is in the kernel. chunk: steps of a chunk, 0 before there are chunks. read, others: bytes of the buffers that the
     reduction reads, and of all others. held: registers of a thread in all, and for each of its rows, columns and
     outputs, on the fp32 pipe. guarded: whether a guard of a ragged end is in the loop. work: instructions for each pair
-    of elements beside their product.
+    of elements in addition to their product.
     """
 
     rows: int
@@ -115,9 +117,11 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
     """Return all candidates with the first decisions as given, and their seconds."""
     numbers = policy(target)
     chunks = (product.chunk,) if product.chunk else _chunks(product, target)
-    steps = _up(product.depth, min(chunks))
+    steps = _ceildiv(product.depth, min(chunks))
     splits = (
-        n for n in numbers.split_ways if n * numbers.split_chunks_each <= steps and _up(steps, _up(steps, n)) == n
+        n
+        for n in numbers.split_ways
+        if n * numbers.split_chunks_each <= steps and _ceildiv(steps, _ceildiv(steps, n)) == n
     )
     offered: Array = (chunks, (1, *splits), numbers.tile_sides, numbers.tile_sides)
     lists = (*((value,) for value in fixed), *offered[len(fixed) :])
@@ -128,7 +132,7 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
         grid = _grid((lists[0], own, *lists[2:], threads, threads), numbers.most_accumulators // product.sums)
         for n, extent in ((2, product.rows), (3, product.columns)):
             grid = grid[:, (grid[n] < 2 * max(extent, SMALLEST)) | (grid[n] == min(lists[n]))]
-        blocks = product.batch * _up(product.rows, grid[2]) * _up(product.columns, grid[3])
+        blocks = product.batch * _ceildiv(product.rows, grid[2]) * _ceildiv(product.columns, grid[3])
         grid = grid[:, (grid[1] == min(own, default=1)) | (grid[1] * blocks <= FULL * target.multiprocessors)]
         grids.append(grid)
         seconds.append(times(product, unit, Decisions(*grid), target))
@@ -149,7 +153,7 @@ def _grid(lists: tuple[tuple[int, ...], ...], most: int) -> Array:
     return grid[:, (down * across == 1) | power]
 
 
-def _up(a: Array, b: Array) -> Array:
+def _ceildiv(a: Array, b: Array) -> Array:
     """Divide and round up."""
     return -(-a // b)
 
@@ -168,8 +172,8 @@ class _Block(NamedTuple):
 def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     """Return the threads, registers and shared memory that the rules give a block, and whether it has room for them."""
     numbers, area = policy(target), d.rows * d.columns * p.sums
-    chunks = _up(p.depth, d.chunk)
-    each = _up(chunks, d.ways)
+    chunks = _ceildiv(p.depth, d.chunk)
+    each = _ceildiv(chunks, d.ways)
     stage = np.where(d.chunk < p.depth, _copied(p, d) * d.chunk, 1)  # nothing is copied without chunks
     slices = np.ones_like(area)
     fits = (d.ways == 1) | (d.ways * numbers.split_chunks_each <= chunks) & (each * (d.ways - 1) < chunks)
@@ -177,7 +181,7 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     fits &= (stage == 1) | (np.maximum(d.rows, d.columns) * d.chunk * p.item <= most)
     if unit == FMA:
         threads = d.rows * d.columns // (d.down * d.across)
-        blocks = p.batch * d.ways * _up(p.rows, d.rows) * _up(p.columns, d.columns)
+        blocks = p.batch * d.ways * _ceildiv(p.rows, d.rows) * _ceildiv(p.columns, d.columns)
         idle = numbers.slice_warps * LANES * target.multiprocessors // (threads * blocks)
         few = (threads <= 2 * LANES) & (_whole(p, d) | (p.left.work + p.right.work == 0))
         for n in numbers.slice_ways:
@@ -191,12 +195,12 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     elif unit == WARP:
         down, across = _warps(p, d, numbers)
         threads = LANES * down * across
-        registers = area // threads + 16
+        registers = area // threads + FRAGMENT_REGISTERS
         fits &= (d.rows % (16 * down) == 0) & (d.columns % (8 * across) == 0)
         fits &= d.columns & (d.columns - 1) == 0  # others leave a smaller share of the instructions to the products
     else:
         threads = target.warpgroup * np.clip(d.rows // 64, 1, 2)
-        registers = area // threads + 16
+        registers = area // threads + FRAGMENT_REGISTERS
         fits &= (d.rows % 64 == 0) & (d.rows <= 128) & (d.columns % 64 == 0)
         fits &= d.chunk * p.item % target.swizzle_bytes == 0
     fits &= area <= numbers.most_accumulators * threads // slices
@@ -209,7 +213,8 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     shared = stages * stage + sums
     fits &= (stages >= (min(ring) if unit == GROUP else 1)) & (shared <= target.smem)
     fits &= (threads >= LANES) & (threads <= target.most_threads)
-    fits &= registers <= register_budget(threads, target) + numbers.register_slack
+    slack = numbers.register_slack // np.where(slices > 1, 2, 1)  # the addresses of teams take a part of it
+    fits &= registers <= register_budget(threads, target) + slack
     return _Block(threads, slices, stages, shared, registers, fits)
 
 
@@ -248,7 +253,7 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
         reads = _reads(p.left, d.down) + p.sums * _reads(p.right, d.across)
         reads = reads + (0 if p.item == WORD else d.down + p.sums * d.across)  # to widen them
         products = area / LANES
-        issued = products + team * (reads + BESIDE + p.work * d.down * d.across)
+        issued = products + team * (reads + OVERHEAD + p.work * d.down * d.across)
         pipe = products * LANES / target.fp32_per_clock
         lines = team * (_lines(p.left, d.down) + p.sums * _lines(p.right, d.across)) + copied / LINE
         if p.left.work + p.right.work:  # each thread computes what it reads, or all threads share that
@@ -258,7 +263,7 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
     elif unit == WARP:
         down, across = _warps(p, d, numbers)
         lines = ((d.rows * across + p.sums * d.columns * down) * p.item + copied) / LINE
-        issued = lines / VECTOR + warps * BESIDE / 2 / 16
+        issued = lines / VECTOR + warps / ATOM_STEPS  # one more for each atom
         tensor = 2 * area / target.warp_product_share
     else:
         lines = block.threads / target.warpgroup * (d.columns * p.sums + 64) * p.item / LINE
@@ -291,9 +296,9 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     """
     numbers, p, several = policy(target), product, d.ways > 1
     block = _block(p, unit, d, target)
-    chunks = _up(_up(p.depth, d.chunk), d.ways)
+    chunks = _ceildiv(_ceildiv(p.depth, d.chunk), d.ways)
     issued, pipe, lines, tensor = (count * chunks * d.chunk for count in _work(p, unit, d, block, target))
-    rows, columns = _up(p.rows, d.rows), _up(p.columns, d.columns)
+    rows, columns = _ceildiv(p.rows, d.rows), _ceildiv(p.columns, d.columns)
     blocks, warps = p.batch * d.ways * rows * columns, block.threads / LANES
     fill = _copied(p, d) * chunks * d.chunk + d.rows * d.columns * p.sums * np.where(several, WORD, p.item)
     if unit == GROUP:  # two blocks of a cluster share the copies of an operand
@@ -315,7 +320,7 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     full, rest = blocks // wide, blocks % wide
     total = 0.0 * blocks
     for number, waves in ((wide, full), (rest, np.minimum(rest, 1))):
-        each = _up(number, target.multiprocessors)
+        each = _ceildiv(number, target.multiprocessors)
         issue = issued / (np.clip(each * warps, 1, target.schedulers) * target.issue_share)
         bounds = np.stack(np.broadcast_arrays(
             dram * number / blocks, each * fill * target.multiprocessors / target.l2_bytes_per_second,

@@ -5,6 +5,7 @@ They hold for every spelling of a value, so algebra rules and egglog can use the
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from ...codegen.target import Target
 from ...ir import compose, sizes
-from ...ir.expr import Axis, Call, Undecided, Var, multiple_of
+from ...ir.expr import Axis, Call, Undecided, Var, add, multiple_of
 from ...ir.facts.dataflow import Dataflow, common_key, places_of_fold
 from ...ir.functions import DTYPES
 from ...ir.sizes import at_hint, hinted, known_at_launch, lowest
@@ -32,7 +33,18 @@ from ...ir.tensor import (
     operands,
     reduced_below,
 )
-from ..language.evaluate import AxisList, Number, NumberList, Value, ValueList, every_fact, fact, tensor_fact
+from ..language.evaluate import (
+    AxisList,
+    Expression,
+    ExpressionList,
+    Number,
+    NumberList,
+    Value,
+    ValueList,
+    every_fact,
+    fact,
+    tensor_fact,
+)
 from ..rewrite.terms.rewriter import TermSite
 
 
@@ -267,6 +279,12 @@ def _extreme(pick: Any, values: Any) -> Any:
         return pick(listed, default=0)
     except Undecided:
         return pick(listed, key=hinted)
+
+
+@every_fact
+def total(xs: ExpressionList) -> Expression:
+    """Return the sum of a list of numbers, or of index expressions."""
+    return functools.reduce(add, xs, 0)
 
 
 @every_fact

@@ -100,12 +100,6 @@ def rank(x: Tensor) -> int:
 
 
 @torch_fact
-def total(xs: ExpressionList) -> Expression:
-    """Return the sum of a list of numbers, or of index expressions."""
-    return functools.reduce(add, xs, 0)
-
-
-@torch_fact
 def joined(xs: Tensors, d: int) -> NumberList:
     """Return the shape of tensors concatenated along a dimension."""
     return put(xs[0].shape, d, sum(x.shape[d] for x in xs))

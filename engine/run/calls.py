@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import itertools
@@ -382,13 +383,10 @@ def run_reference(captured: Capture, tensors: Tensors, run: Run = torch_meaning.
     """
     if captured.written and (own := captured.written()) is not None:
         graph, known = own[0], {**own[1], **tensors}
-        try:
-            if not any(
-                known[param.name].is_meta for param in graph.ins
-            ):  # buffers of a model that capture computed with
+        # a buffer without data was read at capture: only the captured program has what was computed from it
+        if not any(known[param.name].is_meta for param in graph.ins):
+            with contextlib.suppress(DplcError):  # no kernel for the dtype
                 return run(_at_sizes_of(graph, tensors), known)
-        except DplcError:  # no kernel for the dtype
-            pass
     return run(_at_sizes_of(captured.graph, tensors), {**tensors})
 
 

@@ -111,12 +111,14 @@ def test_a_choice_of_the_rules_is_remembered_too(path: Path) -> None:
 
 
 def test_exploration_prices_kernels_under_remembered_schedules(path: Path) -> None:
-    before = {one.signature: one.predicted_us for one in exploration(values(TWO)).candidates()}
+    text = "F.relu(torch.randn(64, 256) @ torch.randn(256, 48)).sum(-1)"
+    before = {one.signature: one.predicted_us for one in exploration(values(text)).candidates()}
     with SqliteStore(path, toolchain().rules) as store:
         options = SearchOptions(budget=Budget(tries=60))
-        tune_program(Fusing(values(TWO), top=1), PredictingEvaluator(), options, store)
-    after = exploration(compiler(path).values(captured(TWO)), ExplorationOptions(top=2)).candidates()[1]
-    assert after.label == "rules" and after.predicted_us < before[after.signature]
+        tune_program(Fusing(values(text), top=1), PredictingEvaluator(), options, store)
+    found = exploration(compiler(path).values(captured(text)), ExplorationOptions(top=2)).candidates()
+    (after,) = (one for one in found if one.label == "rules")
+    assert after.predicted_us < 0.9 * before[after.signature]
 
 
 def test_an_interrupt_keeps_what_was_found(path: Path) -> None:
