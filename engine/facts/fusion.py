@@ -13,7 +13,7 @@ from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis, linear
 from ...ir.facts.dataflow import Dataflow, common_key, contracts
-from ...ir.facts.layout import SECTOR
+from ...ir.facts.layout import SECTOR, WORD
 from ...ir.functions import promote
 from ...ir.node import contains, memoised
 from ...ir.ranges import interval
@@ -445,6 +445,24 @@ def beside_others(site: OperationSite, v: Value) -> float:
         return 0.0
     together = sum(_seconds_alone(site, x) / _busy(site, x) for x in (v, *others))
     return together - sum(_seconds_alone(site, x) for x in others)
+
+
+@tensor_fact
+def looped_over(site: OperationSite, v: Value, y: Value) -> float:
+    """Return the additional seconds of y's kernel if its threads loop over the axes that v lacks.
+
+    The result is 0 unless v is a sum that one thread computes. The kernel then has a thread for each element of v.
+    Neighbouring threads read a sector each where the loop runs along the fastest axis.
+    """
+    flow, target = site.flow, site.target
+    behind = site.space & ~site.seen[v] & ~site.folded
+    if not behind or flow.elements(flow.mask_of_axes(v.over)) >= target.warp_lanes:
+        return 0.0
+    made, read = site.parts(y, (v,))
+    seconds = max(_issue_seconds(site, made, flow.size(y)), _traffic_seconds(site, [*read, y]))
+    busy = min(1.0, flow.elements(site.seen[v]) / (policy(target).block_threads * target.multiprocessors))
+    apart_in_memory = behind & flow.mask_of_axes(flow.natural(y)[-1:])
+    return seconds * (SECTOR // WORD if apart_in_memory else 1) / busy - seconds
 
 
 @tensor_fact
