@@ -432,9 +432,11 @@ def _seconds_alone(site: FusionSite, v: Value) -> float:
 def beside_others(site: OperationSite, v: Value) -> float:
     """Return the additional seconds of a kernel if it computes v beside independent reductions in other loops.
 
-    The result is 0 without such others. Blocks share the rows of a kernel with one loop where there are few rows
+    The result is 0 unless v is a reduction with such others. Blocks share the rows of a kernel with one loop where there are few rows
     (`split_fold`), and of a kernel with several loops they do not.
     """
+    if not reduction(v):
+        return 0.0
     flow, over, target = site.flow, site.flow.mask_of_axes(v.over), site.target
     others = [
         x
@@ -456,7 +458,7 @@ def looped_over(site: OperationSite, v: Value, y: Value) -> float:
     """
     flow, target = site.flow, site.target
     behind = site.space & ~site.seen[v] & ~site.folded
-    if not behind or flow.elements(flow.mask_of_axes(v.over)) >= target.warp_lanes:
+    if not behind or not reduction(v) or flow.elements(flow.mask_of_axes(v.over)) >= target.warp_lanes:
         return 0.0
     made, read = site.parts(y, (v,))
     seconds = max(_issue_seconds(site, made, flow.size(y)), _traffic_seconds(site, [*read, y]))
