@@ -34,7 +34,7 @@ from .expr import (
     rebuild,
     subtract,
 )  # fmt: skip
-from .node import CLASSES, Expr, contents, distinct, each_once, marks_of
+from .node import CLASSES, Expr, contents, distinct, each_once, marks_of, memoised
 
 Binding = Mapping[str, int]  # {name of a size: its number}
 MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}  # a comparison of b and a
@@ -42,6 +42,7 @@ AT_HINTS: Binding = MappingProxyType({})
 _SIZES = marks_of(Size)
 _PROVED, _OF_CHOICES, _HINTED = range(3)
 MOST_FACTORS = 6  # of a sum of products, whose corners are looked at: 64
+MOST_ATOMS = 16  # of a sum that is divided, whose quotient is multiplied out
 _asked: ContextVar[int] = ContextVar("what is asked of sizes", default=_PROVED)
 
 
@@ -166,6 +167,7 @@ def _replaced(e: Expr, number: Callable[[Size], int]) -> Any:
 _EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum": max}
 
 
+@each_once
 def value_of(e: Expr, values: Mapping[str, int]) -> int:
     """Return the value of an expression of sizes at a binding."""
     if e.__class__ is int:  # as most extents are, and a call needs all of them
@@ -214,9 +216,13 @@ def decided(op: str, a: Expr, b: Expr) -> bool:
 # ---- ranges
 
 
-@each_once
 def size_ends(e: Expr) -> tuple[int, int]:
     """Return the least and the greatest value of an expression of sizes."""
+    return _ends(e) if e.__class__ in CLASSES else (e, e)
+
+
+@memoised
+def _ends(e: Any) -> tuple[int, int]:
     kind = e.__class__
     if kind is Size:
         return e.low, e.high
@@ -242,8 +248,7 @@ def _least(e: Expr, sign: int) -> int:
 
     Alternatively, a quotient counts as the same number in every term: `(s//2)*(t//2) - t//2` is not below 0.
     """
-    terms = dict[Any, Fraction]()
-    constant = _undivided(e, Fraction(sign), terms)
+    terms, constant = _undivided(e)[sign < 0]
     least = math.ceil(constant + _least_of_products(terms))
     if len(e.terms) > 1 and any(atom not in terms for atom, _ in e.terms):
         same = _least_of_products({atom: sign * n for atom, n in e.terms})
@@ -252,6 +257,7 @@ def _least(e: Expr, sign: int) -> int:
 
 
 Factor = tuple[Any, int]  # an atom, and which of its powers in a product this is
+Bound = tuple[dict[Any, Fraction], Fraction]  # of a sum: the coefficients of its atoms, and its constant
 
 
 def _least_of_products(terms: Mapping[Any, Fraction | int]) -> Fraction | int:
@@ -260,14 +266,21 @@ def _least_of_products(terms: Mapping[Any, Fraction | int]) -> Fraction | int:
     Such a sum is linear in each factor, where the second s of s*s may be another number than the first. So it is least
     at a corner of the box of their ranges.
     """
-    products = {atom: _factors(atom) for atom in terms}
+    few = all(_degree(atom) <= MOST_FACTORS for atom in terms)
+    products = {atom: _factors(atom) for atom in terms} if few else {}
     factors = list(dict.fromkeys(factor for own in products.values() for factor in own))
-    if len(factors) == sum(map(len, products.values())) or len(factors) > MOST_FACTORS:
+    if not few or len(factors) == sum(map(len, products.values())) or len(factors) > MOST_FACTORS:
         ends = {atom: size_ends(atom) for atom in terms}
         return sum(n * ends[atom][n < 0] for atom, n in terms.items())
     corners = itertools.product(*(size_ends(atom) for atom, _ in factors))
     found = (dict(zip(factors, corner, strict=True)) for corner in corners)
     return min(sum(n * math.prod(at[f] for f in products[atom]) for atom, n in terms.items()) for at in found)
+
+
+@each_once
+def _degree(e: Expr) -> int:
+    """Count the factors of a product."""
+    return _degree(e.a) + _degree(e.b) if e.__class__ is Binary and e.op == "*" else 1
 
 
 def _factors(e: Expr, powers: Counter[Any] | None = None) -> tuple[Factor, ...]:
@@ -278,18 +291,27 @@ def _factors(e: Expr, powers: Counter[Any] | None = None) -> tuple[Factor, ...]:
     return ((e, powers[e]),)
 
 
-def _undivided(e: Expr, factor: Fraction, terms: dict[Any, Fraction]) -> Fraction:
-    """Add the atoms of a lower bound of `factor * e` without quotients to terms, and return its constant."""
+@memoised
+def _undivided(e: Any) -> tuple[Bound, Bound]:
+    """Return lower bounds of `e` and of `-e` without quotients: ({atom: coefficient}, constant) each."""
+    return _without_quotients(e, 1), _without_quotients(e, -1)
+
+
+def _without_quotients(e: Expr, sign: int) -> Bound:
     atoms, rest = linear(e)
-    constant = factor * rest
+    terms, constant = dict[Any, Fraction](), Fraction(sign * rest)
     for atom, n in atoms.items():
-        each = factor * n
+        each = Fraction(sign * n)
+        inner: dict[Any, Fraction] = {atom: each}
         if atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int and atom.b > 0:
-            constant += _undivided(atom.a, each / atom.b, terms)
-            constant -= each * Fraction(atom.b - 1, atom.b) if each > 0 else 0
-        else:
-            terms[atom] = terms.get(atom, Fraction()) + each
-    return constant
+            found, slack = _undivided(atom.a)[each < 0]
+            if len(found) <= MOST_ATOMS:
+                times = abs(each) / atom.b
+                inner = {part: times * count for part, count in found.items()}
+                constant += times * slack - (each * Fraction(atom.b - 1, atom.b) if each > 0 else 0)
+        for part, count in inner.items():
+            terms[part] = terms.get(part, Fraction()) + count
+    return terms, constant
 
 
 def decide_sizes(op: str, a: Expr, b: Expr) -> bool | None:

@@ -46,7 +46,7 @@ def check(flags: Flags) -> None:
         if flags.as_json:
             print_json([one.record() for one in surveys])
         else:
-            write(survey_text(surveys))
+            write(survey_text(surveys, flags.guards))
         return
     started, done, count = time.monotonic(), itertools.count(1), sum(len(some) for _, some in every)
     verdicts = list[RuleVerdict]()

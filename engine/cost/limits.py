@@ -23,7 +23,7 @@ from ...ir.facts.structure import dependencies, summary
 from ...ir.kernel import Element
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoids import monoid
-from ...ir.node import CLASSES, Expr, Node, nodes
+from ...ir.node import CLASSES, Expr, Node, distinct, nodes
 from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint
@@ -119,7 +119,7 @@ class Replications:
             values = [
                 value
                 for value in values
-                if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary))
+                if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in distinct(value, Binary))
             ]
         depends, _ = visit(tuple(values))
         return Work(*map(sum, zip(*counted, strict=True))), depends

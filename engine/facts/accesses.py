@@ -30,7 +30,7 @@ from ...ir.facts.structure import (
 )
 from ...ir.facts.warp_accesses import STAGED_DTYPES
 from ...ir.loop import Load, Store
-from ...ir.node import CLASSES, Node, memoised, nodes, values
+from ...ir.node import CLASSES, Node, distinct, each_once, memoised, values
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint
@@ -216,7 +216,7 @@ def total_stride(body: Block, i: Var) -> int:
 def neighbours(idx: ExpressionList, i: Var, r: Var, factor: int) -> bool:
     """Return whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
     found: Coefficients = {}
-    _gather_coefficients(tuple(idx), found)
+    _gather_coefficients(tuple(idx), found, set())
     return _one_index(found, i, r, factor)
 
 
@@ -229,27 +229,28 @@ def _one_index(found: Coefficients, i: Var, r: Var, factor: int) -> bool:
 def _coefficients(stmt: Stmt) -> Coefficients:
     """Return the coefficients in a statement, gathered once although rules query every pair of axes."""
     found: Coefficients = {}
-    _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "box"]), found)
+    _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "box"]), found, set())
     return found
 
 
-def _gather_coefficients(value: Any, found: Coefficients) -> None:
+def _gather_coefficients(value: Any, found: Coefficients, seen: set[Any]) -> None:
     if value.__class__ is tuple:
         for part in value:
             if part.__class__ is tuple or part.__class__ in CLASSES:
-                _gather_coefficients(part, found)
+                _gather_coefficients(part, found, seen)
     elif isinstance(value, Stmt):
         for name, sums in _coefficients(value).items():
             found.setdefault(name, {}).update(sums)
     elif isinstance(value, Axis):
-        _gather_coefficients((value.extent,), found)
-    else:
+        _gather_coefficients((value.extent,), found, seen)
+    elif value not in seen:
+        seen.add(value)
         for atom, n in linear(value)[0].items():
             if atom.__class__ is Var:
                 found.setdefault(atom.name, {})[value] = n
             elif isinstance(atom, Node):
                 fields = [f.name for f in type(atom).fields if f.sort in ("Expr", "Over")]
-                _gather_coefficients(tuple([getattr(atom, field) for field in fields]), found)
+                _gather_coefficients(tuple([getattr(atom, field) for field in fields]), found, seen)
 
 
 # ---- Facts about axes, launches and what a thread has to hold.
@@ -381,6 +382,7 @@ def simplified(idx: ExpressionList, name: Var, extent: int) -> ExpressionList:
     return tuple(simplify(place, {name.name: (0, extent - 1)}) for place in idx)
 
 
+@each_once
 def _divided_by(value: Any, axis: Var) -> int:
     """Return the number that an expression divides an axis by, wherever it has it; 0 where it has not."""
     if value == axis:
@@ -471,9 +473,9 @@ def periods(site: Site, body: Block, k: Var) -> tuple[int, ...]:
 
 def _periods(e: Any, name: str) -> Iterator[int]:
     """Yield the period of each quotient and remainder of a name: after it, the value is the same but for a number."""
-    for part in nodes(e, Binary):
+    for part in distinct(e, Binary):
         if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
-            inside = [inner.b for inner in nodes(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
+            inside = [inner.b for inner in distinct(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
             yield part.b * math.prod(inside)
 
 

@@ -27,7 +27,7 @@ from ...ir.loop import Accumulate, For, Load
 from ...ir.monoid_texts import ORDERED, OVER_PARTS
 from ...ir.monoids import monoid
 from ...ir.names import unused
-from ...ir.node import Expr, nodes
+from ...ir.node import Expr, Node, distinct, each_once, nodes, values
 from ...ir.program import Block
 from ...ir.ranges import simplify
 from ...ir.substitute import substitute
@@ -189,20 +189,28 @@ def base_of_digits(body: Block, name: Var) -> int:
     return digits[0].b if _whole(body, name) == _whole(places, name) else 0
 
 
+@each_once
 def _whole(value: Any, name: Var) -> int:
     """Count the mentions of a name outside its digits."""
-    return sum(leaf is name for leaf in nodes(value, Var)) - len(_digits_of(value, name))
+    if value is name or _is_digit(value, name):
+        return int(value is name)
+    below = values(value) if isinstance(value, Node) else value if value.__class__ is tuple else ()
+    return sum(_whole(part, name) for part in below)
 
 
 def _digits_of(value: Any, name: Var) -> list[Binary]:
     """Return the quotients and remainders of a name by numbers."""
-    return [e for e in nodes(value, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
+    return [e for e in distinct(value, Binary) if _is_digit(e, name)]
+
+
+def _is_digit(e: Any, name: Var) -> bool:
+    return e.__class__ is Binary and e.op in ("//", "%") and e.a is name and is_int(e.b)
 
 
 @statement_fact
 def stands_up_to(run: Block, k: Var, place: Var) -> bool:
     """Return whether a run tests if k is at most another index, as an inclusive scan along k does."""
-    return any(e.op == "<=" and e.a is k and e.b is place for e in nodes(run, Binary))
+    return any(e.op == "<=" and e.a is k and e.b is place for e in distinct(run, Binary))
 
 
 @statement_fact

@@ -21,7 +21,21 @@ from ...ir.facts.dataflow import structure_of
 from ...ir.node import Node, contains
 from ...ir.program import Kernel
 from ...ir.sizes import at_the_hints, has_sizes
-from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap, TensorGraph, Term, postorder
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Mat,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    operands,
+    postorder,
+)
 from ...ir.text.print_statements import print_expr, print_statement, print_value
 from ...ir.text.programs import print_program, print_unit
 from ...ir.text.sizes import print_condition
@@ -124,7 +138,11 @@ def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
 
 def _shown(step: RewriteStep) -> list[str]:
     if not isinstance(step.before, tuple):
-        return [f"  {term_text(step.before)}  =>  {term_text(step.after)}"]
+        before, after = term_text(step.before), term_text(step.after)
+        if before == after:  # they differ below what is shown: their common operands are left out
+            common = frozenset(operands(step.before))
+            before, after = term_text(step.before, hidden=common), term_text(step.after, hidden=common)
+        return [f"  {before}  =>  {after}"]
     before, after = ("\n".join(map(print_unit, units)) for units in (step.before, step.after))
     changed = [line for line in difference(before, after, 0) if not line.startswith("@@")]
     lines = [f"  {line if len(line) <= COLUMNS else f'{line[:COLUMNS]}..'}" for line in changed[:LINES]]
@@ -137,18 +155,18 @@ def difference(before: str, after: str, context: int) -> Iterator[str]:
     return itertools.islice(lines, 2, None)
 
 
-def term_text(term: Term, depth: int = DEPTH) -> str:
-    """Return a term on one line."""
+def term_text(term: Term, depth: int = DEPTH, hidden: Collection[Term] = ()) -> str:
+    """Return a term on one line. hidden: terms that are left out."""
 
     def inner(*terms: Term) -> str:
-        return ", ".join(term_text(x, depth - 1) for x in terms)
+        return ", ".join(term_text(x, depth - 1, hidden) for x in terms)
 
     match term:
         case Input():
             return term.name
         case Const():
             return str(term.value).lower()
-        case _ if depth == 0:
+        case _ if depth == 0 or term in hidden:
             return ".."
         case Elementwise():
             return f"{term.fn}({inner(*term.args)})"

@@ -137,7 +137,8 @@ def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Yield the rule without one `require`, for each."""
     for guard in rule.required:
         kept = tuple(clause for clause in rule.clauses if clause is not guard)
-        yield f"without `require {expression(guard.condition)}`", replace(rule, clauses=kept)
+        what = f"without `require {expression(guard.condition)}` at line {guard.span.line}"
+        yield what, replace(rule, clauses=kept)
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:

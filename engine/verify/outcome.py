@@ -299,12 +299,15 @@ def _sums(verdicts: Iterable[RuleVerdict]) -> list[int]:
     return list(map(sum, zip((0,) * 6, *(v.counts for v in verdicts), strict=True)))
 
 
-def survey_text(found: Sequence[Any]) -> str:
-    """Return the results of mutants: those that survive, and those that only an example of the rule detects."""
+def survey_text(found: Sequence[Any], guards: bool) -> str:
+    """Return the results of mutants: those that survive, and those that only an example of the rule detects.
+
+    guards: the mutants are rules without one `require`.
+    """
     lines: list[str] = []
     for survey in found:
         caught = f"{survey.caught} of {len(survey.results)} mutants caught"
-        lines.append(f"{survey.rule}: {caught if survey.results else NO_MUTANTS}")
+        lines.append(f"{survey.rule}: {caught if survey.results else NO_GUARDS if guards else NO_MUTANTS}")
         for result in survey.results:
             if result.how in QUIET:
                 beyond = f", {result.legal} more firings compared" if result.legal else ""
@@ -312,10 +315,12 @@ def survey_text(found: Sequence[Any]) -> str:
     counts = Counter(result.how for survey in found for result in survey.results)
     ways = ", ".join(f"{counts[how]} {said}" for how, said in NOTICED.items() if counts[how])
     total = f"{counts.total() - counts['survives']} of {counts.total()} mutants caught: {ways}"
-    return "\n".join([*lines, *(["", total] if ways else ()), ""])
+    return "\n".join([*lines, *(["", total] if ways else ()), *([IDLE] if counts["survives"] else ()), ""])
 
 
+NO_GUARDS = "no mutants, for it has no `require` to leave out"
 NO_MUTANTS = "no mutants, for it has no `require` and its template no part to change or to leave out"
+IDLE = "  help: no program and no example needs what survives: remove it or add an example"
 QUIET = {"survives": "survives", "example": "means the same, an example notices"}
 NOTICED = {
     "wrong": "wrong", "vacuous": "reached by no subject", "refused": "refused", "example": "by an example alone",

@@ -295,6 +295,7 @@ def faults(subject: Subject, where: str = "", of: Rule | None = None) -> Iterato
     try:
         yield
     except ERRORS as error:
-        lines = (said(error), *getattr(error, "notes", ()))
+        hint = getattr(error, "hint", None)
+        lines = (said(error), *getattr(error, "notes", ()), *([f"help: {hint}"] if hint else ()))
         if of is None or any(f"`{of.name}`" in line for line in lines):
             raise Wrong(subject, lines[0] + where, lines[1:]) from error

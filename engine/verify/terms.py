@@ -89,11 +89,9 @@ class TermChecker(Checker):
     def _rewritten(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
         """Check the rule as it is, and without its `prefer` clauses, which searches ignore. Raises Wrong."""
         graph, rules = subject.value, alone(rule, subject.pinned)
-        try:
+        with faults(subject):
             made, evidence = fired(graph, rules)
             again = rewritten(made, rules)
-        except ERRORS as error:
-            raise Wrong(subject, said(error)) from error
         outcome.refusals.update(refusal.because for refusal in evidence.refusals)
         if evidence.firings:
             if [out.value for out in again.outs] != [out.value for out in made.outs]:

@@ -155,6 +155,32 @@ LOOPS = {
     "self product": Loop(lambda x, i, w: x * x + 0.1 * x, (16,)),
     "turned cube": Loop(lambda x, i, w: x.permute(1, 2, 0).reshape(4, 3, 2).flip(i % 3) * 0.9 + w[i % 3], (4, 3, 2)),
     "reshape": Loop(lambda x, i, w: (x.reshape(8, 4) * 0.5 + x.T).reshape(4, 8), (4, 8)),
+    "stacks of turned columns": Loop(lambda x, i, w: torch.stack(x.unbind(1), 0).flip(2) * 0.9 + w, (4, 4, 8)),
+    "cat of rolled pieces": Loop(
+        lambda x, i, w: torch.cat([x.roll(1, 1)[:, :3], x[:, 3:] + x[:, :5]], 1) * 0.7, (4, 8)
+    ),
+    "where by place": Loop(
+        lambda x, i, w: torch.where(torch.arange(8) < i % 8, x.roll(1, -1), x.flip(-1)) * 0.9, (4, 8)
+    ),
+    "scatter of a turned row": Loop(
+        lambda x, i, w: x.scatter(1, ((torch.arange(8) * 3 + i) % 8).expand(4, 8), x.flip(1) * 0.5 + w), (4, 8)
+    ),
+    "halves of a turned cube": Loop(
+        lambda x, i, w: torch.cat([x[:, ::2], x[:, 1::2]], 1).permute(2, 1, 0) * 0.9, (4, 4, 4)
+    ),
+    "pads of a transpose": Loop(lambda x, i, w: F.pad(x, (1, 0, 0, 1))[1:, :-1].T * 0.9 + w, (8, 8)),
+    "reshape, permute, flip": Loop(
+        lambda x, i, w: (x.reshape(2, 4, 4).permute(2, 0, 1).flip(1).reshape(8, 4) + x) * 0.5, (8, 4)
+    ),
+    "gathers by values": Loop(lambda x, i, w: x.gather(1, (x.abs() * 7).long() % 8) + w, (4, 8)),
+    "cumsum of turned rows": Loop(lambda x, i, w: x.flip(0).cumsum(0) / 4 - 0.5 * x.T, (8, 8)),
+    "pieces of repeats": Loop(
+        lambda x, i, w: x.repeat(2, 1)[i % 4 : i % 4 + 4] * 0.5 + x.repeat_interleave(2, 0)[1::2], (4, 8)
+    ),
+    "reversed digits": Loop(
+        lambda x, i, w: x.view(2, 2, 2, 2).permute(3, 2, 1, 0).reshape(16) + 0.5 * x.roll(i), (16,)
+    ),
+    "diagonals": Loop(lambda x, i, w: x.tril() * 0.5 + torch.diag_embed(x.diagonal().flip(0)) + x.triu().T, (8, 8)),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from ..expr import Axis, Binary, Call, NameSet, Not, Sum, Var, free_names, from_
 from ..kernel import WARP
 from ..loop import Load, Store
 from ..names import unused
-from ..node import Expr, memoised, names_in, replace
+from ..node import Expr, each_once, memoised, names_in, replace
 from ..program import Block, Kernel
 from ..ranges import Interval, interval
 from ..sizes import highest
@@ -63,6 +63,7 @@ def lane_values(threads: tuple[tuple[str, int], ...]) -> dict[str, Any]:
     return values
 
 
+@each_once
 def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
     """Return the values of an index expression at every lane, with loops and register axes at 0."""
     kind = e.__class__

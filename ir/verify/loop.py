@@ -17,7 +17,7 @@ from ..functions import FUNCTIONS
 from ..kernel import Element
 from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
-from ..node import Expr, nodes
+from ..node import Expr, distinct, nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
@@ -97,7 +97,7 @@ class Check:
         for stmt in nodes(block, Stmt):
             names = (getattr(stmt, buffer) for buffer, _ in type(stmt).memory)
             self.report(stmt, (f"`{name}` is not a buffer" for name in names if name not in self.shapes))
-        for e in nodes(block, Binary):
+        for e in distinct(block, Binary):
             if e.a.__class__ is float or e.b.__class__ is float:
                 self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")
         indices = {loop.var for loop in nodes(block, For)} | self.indices
@@ -106,7 +106,7 @@ class Check:
             self.found.append(
                 f"`{name}` has two meanings: an index, a value and an accumulator have names of their own"
             )
-        for element in sorted(nodes(block, Element), key=lambda element: element.name):
+        for element in sorted(distinct(block, Element), key=lambda element: element.name):
             self.found.append(f"`{element.name}[..]` in an expression: `x = load {element.name}[..]` reads memory")
         return not self.found
 

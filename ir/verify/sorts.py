@@ -22,26 +22,29 @@ LARGEST = 2**63  # what an index may reach
 DEEPEST = 200  # expressions and blocks in one another
 NODES: dict[str, type] = {"Address": Address, "Axis": Axis, "Param": Param, "TensorType": TensorType, "Block": Stmt}
 EXPRESSIONS = (Var, Axis, Size, Sum, Binary, Not, Call, Element)
+Seen = dict[int, int]  # {identity of a node: the greatest depth at which it was checked}
 OPERATORS = frozenset((*COMPARISONS, "*", "//", "%", "^", "and", "or"))
 
 
 def sort_problems(unit: Any) -> tuple[str, ...]:
     """Return the fields of a unit that violate their sort, a sentence each, at most 5."""
     found = []
-    for problem in _of_node(unit, 0):
+    for problem in _of_node(unit, 0, {}):
         found.append(problem)
         if len(found) == 5:
             break
     return tuple(found)
 
 
-def _of_node(node: Any, depth: int) -> Iterator[str]:
-    kind = type(node)
+def _of_node(node: Any, depth: int, seen: Seen) -> Iterator[str]:
+    if seen.get(id(node), -1) >= depth:
+        return
+    kind, seen[id(node)] = type(node), depth
     if depth > DEEPEST:
         yield f"more than {DEEPEST} levels in one another"
         return
     if kind is Sum:
-        yield from _of_sum(node, depth)
+        yield from _of_sum(node, depth, seen)
         return
     if kind is Call and (node.fn not in FUNCTIONS or FUNCTIONS[node.fn].arity != len(node.args)):
         yield f"there is no function `{node.fn}` of {len(node.args)} arguments"
@@ -52,25 +55,25 @@ def _of_node(node: Any, depth: int) -> Iterator[str]:
         value = getattr(node, field.name)
         where = f"`{field.name}` of {kind.__name__}"
         if not field.many:
-            yield from _of_field(field, value, where, depth)
+            yield from _of_field(field, value, where, depth, seen)
         elif value.__class__ is not tuple:
             yield f"{where} is not a list"
         else:
             for item in value:
-                yield from _of_field(field, item, where, depth)
+                yield from _of_field(field, item, where, depth, seen)
 
 
-def _of_sum(node: Sum, depth: int) -> Iterator[str]:
+def _of_sum(node: Sum, depth: int, seen: Seen) -> Iterator[str]:
     for atom, factor in node.terms:
         if atom.__class__ not in EXPRESSIONS or not _is_int(factor):
             yield f"{atom!r} * {factor!r} is not a term of a sum"
         else:
-            yield from _of_node(atom, depth + 1)
+            yield from _of_node(atom, depth + 1, seen)
     if not _is_int(node.constant):
         yield f"{node.constant!r} is not a constant of a sum"
 
 
-def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]:
+def _of_field(field: Field, value: Any, where: str, depth: int, seen: Seen) -> Iterator[str]:
     """Yield the problems of one value of a field, according to its sort."""
     sort = field.sort
     if value is None and (field.default is None or sort == "Role"):
@@ -94,7 +97,7 @@ def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]
     if not good:
         yield f"{where} is {str(value)[:40]!r}, expected: {sort_word(sort)}"
     elif value.__class__ in CLASSES:
-        yield from _of_node(value, depth + 1)
+        yield from _of_node(value, depth + 1, seen)
 
 
 def _is_int(value: Any) -> bool:

@@ -29,5 +29,5 @@ def test_sums_over_comparisons_are_right(text: str) -> None:
 
 def test_elements_of_a_row_are_shared_by_tiles() -> None:
     # the threads of a warp that combine what they have take less than a kilobyte, elements of rows more than sixteen
-    text = "x = torch.randn(32, 2048); " + SO_FAR.format("x", "0.") + "; s.sum(-1)"
+    text = "x = torch.randn(64, 1024); " + SO_FAR.format("x", "0.") + "; s.sum(-1)"
     assert any(kernel.body[0].shared > 1 << 14 for kernel in compiled(text).kernels)

@@ -6,13 +6,12 @@ import functools
 import importlib
 import inspect
 import pkgutil
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from growing import DEPTH, GROWING, GROWTH, MOST, TooMany, calls_of, grown
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,54 +27,10 @@ from dplc.ir.interp import scalar
 from dplc.ir.tensor import index_axes, is_condition
 from dplc.ir.verify import loop
 
-DEPTH = 24  # levels: as a tree, an expression has at least 2**24 nodes
-GROWTH = 3  # of the calls for twice the levels
-MOST = 3_000_000  # calls
 TAKEN = ("Expr", "Iterable[Expr]", "Sequence[Expr]", "tuple[Expr, ...]", "Expr | None")
 RANGES = {"x": (0, 9), "y": (0, 9)}
-
-# f of x_{k+1} = f(x_k, x_k), by what it is built from
-GROWING: dict[str, Callable[[Any], Any]] = {
-    "calls": lambda x: Call("maximum", (x, Call("negative", (x,)))),
-    "products": lambda x: expr.multiply(x, x),
-    "bits": lambda x: expr.xor(expr.floordiv(x, 3), expr.modulo(x, 5)),
-    "quotients": lambda x: expr.add(expr.floordiv(x, 3), expr.modulo(x, 5)),
-    "remainders of sums": lambda x: expr.modulo(expr.add(expr.floordiv(x, 4), expr.multiply(x, 3)), 7),
-    "conditions": lambda x: expr.either(expr.both(x, expr.compare("<", Var("x"), 3)), expr.invert(x)),
-    "choices": lambda x: Call("where", (expr.compare("<", x, 5), x, Call("minimum", (x, 7)))),
-}
+OF_SIZES = {f"ir.sizes.{name}" for name in ("compared", "decide_sizes", "highest", "lowest", "size_ends", "value_of")}
 LEAVES = {"name": Var("x"), "axis": Axis("i", 10), "size": Size("s", 1, 64, 1, 8)}
-
-
-def grown(family: str, leaf: Any, depth: int) -> Any:
-    """Return an expression in which each level reads the one below twice."""
-    e = expr.compare("<", leaf, 4) if family == "conditions" else leaf
-    for _ in range(depth):
-        e = GROWING[family](e)
-    return e
-
-
-class TooMany(Exception):
-    """More calls than the nodes allow."""
-
-
-def calls_of(function: Callable[[], Any], limit: int) -> int:
-    """Return the calls that a function makes. Raises TooMany beyond a limit, because the work would never end."""
-    made = 0
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal made
-        made += event == "call" or event == "c_call"
-        if made > limit and frame.f_code.co_name != "forget":  # Python ignores what a weak reference's callback raises
-            raise TooMany
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return made
 
 
 class Lowering:
@@ -129,7 +84,13 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.sizes.at_hint": sizes.at_hint,
     "ir.sizes.bound_to": lambda e: sizes.bound_to(e, {"s": 3}),
     "ir.sizes.divides_sizes": sizes.divides_sizes,
+    "ir.sizes.compared": lambda e: sizes.compared("<", e, 6),
+    "ir.sizes.decide_sizes": lambda e: sizes.decide_sizes("<", e, 6),
     "ir.sizes.has_sizes": sizes.has_sizes,
+    "ir.sizes.highest": sizes.highest,
+    "ir.sizes.lowest": sizes.lowest,
+    "ir.sizes.size_ends": sizes.size_ends,
+    "ir.sizes.value_of": lambda e: sizes.value_of(e, {"s": 3}),
     "ir.sizes.sizes_in": sizes.sizes_in,
     "ir.sizes.known_at_launch": sizes.known_at_launch,
     "ir.substitute.substitute": lambda e: names.substitute(e, {"x": Var("y")}),
@@ -157,7 +118,7 @@ TAKING: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", TAKING)
 def test_twice_the_levels_take_at_most_thrice_the_calls(name: str) -> None:
     leaf = LEAVES["size" if name.startswith("ir.sizes") else "name"]
-    for family in ("calls", "quotients"):
+    for family in ("sums", "quotients") if name in OF_SIZES else ("calls", "quotients"):
         few, many = grown(family, leaf, DEPTH), grown(family, leaf, 2 * DEPTH)
         calls = calls_of(functools.partial(TAKING[name], few), MOST)
         assert calls_of(functools.partial(TAKING[name], many), MOST) <= GROWTH * calls + 100, family
@@ -187,8 +148,7 @@ NOT_WALKED = {
     "ir.compose": "of_sizes case",  # make one node
     "ir.expr": "binary rebuild",  # make one node
     "ir.facts.layout": "strides cell_of row_of row_and_column address place_in_source",  # call the functions above
-    "ir.sizes": "hinted highest lowest value_of decided size_ends decide_sizes "
-    "settled compared",  # of sizes: bounds of sums multiply quotients out, which is not linear
+    "ir.sizes": "hinted decided settled",  # call the functions above
     "ir.text.print_statements": "print_expr",  # a text has no sharing: it is as long as the tree
     "ir.verify.loop": "implied greatest",  # call `decide` and `interval`
     "codegen.materialise.blocks": "place_checks address_of vector_axis source_position",  # call the functions above
