@@ -184,11 +184,16 @@ class Dataflow:
         return tuple(sorted(found, key=lambda factor: self.mask[factor].bit_count(), reverse=True))
 
     def _replaced(self, term: Any) -> Order:
-        """Return the axes of a contraction with its new axes where the wider factor has the summed ones; () if none."""
+        """Return the axes of a contraction with its new axes where the wider factor has the summed ones; () if none.
+
+        Offsets of a window share an index with axes of the result: they come after an axis that is summed alone.
+        """
         if not (both := self._factors(term)):
             return ()
         wider, other = (self._natural[factor] for factor in both)
-        place = next((axis for axis in wider if axis in term.over), None)
+        offsets = _offsets(both[0])
+        summed = (axis for axis in wider if axis in term.over)
+        place = min(summed, key=offsets.__contains__, default=None)
         new = tuple(axis for axis in other if axis not in wider and axis not in term.over)
         order = (part for axis in wider for part in (new if axis is place else () if axis in term.over else (axis,)))
         return tuple(order) if place is not None and new else ()
@@ -212,6 +217,14 @@ class Dataflow:
             widest_first = sorted((known[term.a], known[term.b]), key=len, reverse=True)
             return tuple(dict.fromkeys((*widest_first[0], *widest_first[1], *index_axes(term.cond))))
         return axes(term) if kind is Input or kind is Index else ()
+
+
+def _offsets(x: Any) -> set[Axis]:
+    """Return the axes that share an index with others where an operand is read."""
+    while x.__class__ is Case:
+        x = x.a if len(axes(x.a)) >= len(axes(x.b)) else x.b
+    found = (index_axes(e) for _, e in x.map) if x.__class__ is Remap else ()
+    return {axis for several in found if len(several) > 1 for axis in several}
 
 
 def _in_vectors(axis: Axis) -> bool:

@@ -22,6 +22,8 @@ PROGRAMS = {
     "two convolutions": EXPANDED + "F.conv2d(x, torch.randn(4, {o}, 3, 3), padding=1)",
     "two readers": EXPANDED + "(F.conv2d(x, torch.randn({o}, 1, 3, 1), groups={o}), x.amax((2, 3)))",
     "rows of channels": EXPANDED + "F.layer_norm(x.flatten(2).transpose(1, 2), ({o},)) @ torch.randn({o}, 5)",
+    "pieces of a concatenation": EXPANDED + "a = F.conv2d(x, torch.randn(8, {o}, 3, 3), padding=1); "
+    "b = F.conv2d(x, torch.randn(4, {o}, 1, 1)); F.max_pool2d(torch.cat([a, b], 1), 3, 1, 1)",
     "weight gradient": "x = torch.randn({n} * 9, {c}); y = torch.randn({n} * 9, {o}); (y.t() @ x).softmax(0)",
 }
 
@@ -35,8 +37,16 @@ def test_programs_of_any_size_are_right(name: str, n: int, c: int, o: int, h: in
     is_right(PROGRAMS[name].format(n=n, c=c, o=o, h=h, w=w))
 
 
-@pytest.mark.parametrize("name, expected", [("depthwise", (2, 32, 42, 42)), ("pool and sums", (2, 42, 42, 32))])
+@pytest.mark.parametrize("name, expected", [("depthwise", (2, 32, 42, 42)), ("pool and sums", (2, 21, 21, 32))])
 def test_a_stored_convolution_has_the_order_of_its_readers(name: str, expected: tuple[int, ...]) -> None:
     """Lanes of a depthwise convolution run along the width, as its weight does. A pool reads vectors of channels."""
     first, *_ = compiled(PROGRAMS[name].format(n=2, c=64, o=32, h=40, w=40)).plan.kernels
     assert [param.shape for param in first.outs] == [expected]
+
+
+def test_windows_and_points_of_one_input_are_stored_along_the_same_axis() -> None:
+    """The channels of a convolution replace those of its input, not the offsets of its window."""
+    text = "x = torch.randn(2, 28, 28, 64).permute(0, 3, 1, 2); "
+    text += "a = F.conv2d(x, torch.randn(64, 64, 1, 1)); b = F.conv2d(x, torch.randn(128, 64, 3, 3), padding=1); "
+    *first, _ = compiled(text + "F.max_pool2d(torch.cat([a, b], 1), 3, 1, 1)").plan.kernels
+    assert [param.shape[-1] for kernel in first for param in kernel.outs] == [64, 128]
