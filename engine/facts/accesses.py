@@ -92,12 +92,14 @@ def _steps_of_blocks(kernel: Kernel) -> dict[Block, Steps]:
 
 
 def _stepping(flat: Any, most: int = 1) -> Iterator[str]:
-    """Yield the names with which an address goes on by at most some elements, if only up to the end of a row."""
+    """Yield the names with which an address goes on or back by at most some elements, if only within a row."""
     for atom, factor in linear(flat)[0].items():
-        if atom.__class__ is Var and is_int(factor) and 1 <= factor <= most:
+        if not is_int(factor) or not 1 <= abs(factor) <= most:
+            continue
+        if atom.__class__ is Var:
             yield atom.name
-        elif atom.__class__ is Binary and atom.op == "%" and is_int(factor) and 1 <= factor <= most:
-            yield from _stepping(atom.a, most // factor)
+        elif atom.__class__ is Binary and atom.op == "%":
+            yield from _stepping(atom.a, most // abs(factor))
 
 
 def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
