@@ -143,7 +143,7 @@ class Dataflow:
         return self._natural[term]
 
     def _wanted(self) -> dict[Any, defaultdict[Axis | None, float]]:
-        """Return, for each value and axis, the elements of accesses that are faster if the value is stored along the axis.
+        """Return, for each value and axis, the accesses that are faster if the value is stored along the axis.
 
         A result is stored along its last axis, and an input is read along its last axis. A contraction stores vectors,
         and a window is read in vectors along an axis that it leaves alone (key None: along any axis). An operation
@@ -233,7 +233,7 @@ def _in_vectors(axis: Axis) -> bool:
 
 
 def _steps(e: Any) -> Iterator[tuple[Axis, int]]:
-    """Yield the axes along which an index goes on by few elements, with their number, if only up to the end of a row."""
+    """Yield the axes along which an index goes on by few elements, with their number, if only within a row."""
     for atom, step in linear(e)[0].items():
         if step.__class__ is int and step > 0:
             if atom.__class__ is Axis:
