@@ -52,4 +52,4 @@ def _below(value: object, scan: object) -> bool:
 
 def test_a_long_exclusive_scan_has_the_launches_of_an_inclusive_one() -> None:
     made = compiled(PROGRAMS["concatenation"].format(n=64, m=16384))
-    assert len(made.launched) == len(compiled("torch.rand(64, 16384).cumsum(1)").launched) == 2
+    assert len(made.launched) == len(compiled("torch.rand(64, 16384).cumsum(1)").launched)
