@@ -20,6 +20,7 @@ from ...ir.facts.layout import (
     lanes_of,
     operand_of,
     place_in_source,
+    vector_step,
     views_of,
 )
 from ...ir.facts.structure import accumulators_of, defines
@@ -102,15 +103,18 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
             return matrices
     guarded = axes_of(low, when, at.bound)
     vector = vector_axis(low, stmt.buf, element, [a for a in axes_of(low, stmt.idx, at.bound) if a not in guarded])
-    idx, width = stmt.idx, 1
+    idx, width, backwards = stmt.idx, 1, None
     if vector is None:
         when = stmt.when
     else:
-        idx, width = substitute(idx, {vector: 0}), low.replicated[vector]
+        width = low.replicated[vector]
+        if vector_step(element, vector, width) < 0:
+            backwards = (vector, width)
+        idx = substitute(idx, {vector: width - 1 if backwards else 0})
     axes = tuple(axis for axis in axes_of(low, (stmt.idx, when), at.bound) if axis != vector)
     address = address_of(low, stmt, idx, f"{stmt.dst}_rd")
     inner = (vector,) if vector else ()
-    value = Held(fresh(low, stmt.dst), (*axes, *inner), opmath(dtype))
+    value = Held(fresh(low, stmt.dst), (*axes, *inner), opmath(dtype), backwards)
     into = register_of(low, value, skip=inner)
     load = LoadFrom(into, dtype, address, width, in_registers(low, simplify_condition(low, when)), stmt.other)
     checks = () if stage else place_checks(low, stmt, when, vector, at)
@@ -141,13 +145,16 @@ def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     dtype = low.dtypes[stmt.buf]
     converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
-    vector = vector_axis(low, stmt.buf, element_of(low, stmt), axes_of(low, stmt.idx, at.bound), several=True)
+    element = element_of(low, stmt)
+    vector = vector_axis(low, stmt.buf, element, axes_of(low, stmt.idx, at.bound), several=True)
     width = 1 if vector is None else low.vectors[vector]
     at_once = min(width, VECTOR_BYTES[-1] // low.item(stmt.buf))
     stores = []
     for first in range(0, width, at_once):
-        idx = stmt.idx if vector is None else substitute(stmt.idx, {vector: first})
-        lanes = [{}] if vector is None else [{vector: first + lane} for lane in range(at_once)]
+        lanes: list[dict[str, int]] = [{}] if vector is None else [{vector: first + lane} for lane in range(at_once)]
+        if vector is not None and vector_step(element, vector, at_once) < 0:
+            lanes.reverse()
+        idx = substitute(stmt.idx, lanes[0])
         values = tuple(in_registers(low, val, lane) for lane in lanes)
         stores.append(StoreTo(dtype, address_of(low, stmt, idx, f"{stmt.buf}_wr"), values))
     axes = axes_of(low, (stmt.idx, val), at.bound)

@@ -331,7 +331,11 @@ def _size(e: Any, low: Lowering) -> int:
 def register_of(low: Lowering, value: Held, fixed: Mapping[str, int] | None = None, skip: tuple[str, ...] = ()) -> Expr:
     """Return the registers of a value at the current index of its axes, but for the axes in `skip` at the end."""
     low.registers[value.name] = value.dtype
-    index = tuple((fixed or {}).get(axis, Var(axis)) for axis in value.axes if axis not in skip)
+    place: dict[str, Expr] = {**{axis: Var(axis) for axis in value.axes}, **(fixed or {})}
+    if value.backwards is not None:
+        axis, extent = value.backwards
+        place[axis] = subtract(extent - 1, place[axis])
+    index = tuple(place[axis] for axis in value.axes if axis not in skip)
     return Element(value.name, index) if index else Var(value.name)
 
 

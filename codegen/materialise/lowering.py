@@ -109,11 +109,15 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """A value in registers: a scalar, or an array with one dimension per replicated axis it varies with."""
+    """A value in registers: a scalar, or an array with one dimension per replicated axis it varies with.
+
+    backwards: the last of the axes if a load fills its registers in reverse order, with its extent.
+    """
 
     name: str
     axes: tuple[str, ...]
     dtype: str
+    backwards: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class Cutting:
     def __init__(self, graph: TensorGraph, greedy: Iterable[Term], target: Target):
         self.policy = policy(target)
         self.largest = self.policy.region_operations
-        self.flow = flow = Dataflow(out.value for out in graph.outs)
+        self.flow = flow = Dataflow({out.value: out.axes for out in graph.outs})
         self.outs, self.greedy = {out.value for out in graph.outs}, set(greedy)
         self.cuts: set[Term] = set()
         self.below = {term: [x for x in operands(term) if not is_leaf(x)] for term in flow.order}
@@ -359,7 +359,7 @@ class Trial:
         rebuilder = Rebuilder(extraction, found, self.problem, self.stand_ins, lambda hint: f"{hint}{next(count)}_")
         made = rebuilder.rebuild()
         outs = tuple(Output(f"out{n}_", axes(term), term) for n, term in enumerate(made.roots.values()))
-        flow = Dataflow(out.value for out in outs)
+        flow = Dataflow({out.value: out.axes for out in outs})
         ins = tuple(term for term in flow.order if term.__class__ is Input)
         stored = made.stored & set(flow.order) | {out.value for out in outs}
         graph = TensorGraph("region", ins, outs)
@@ -555,7 +555,7 @@ class Exploration:
     def _together(self, regions: list[Rebuilt], now: Mapping[Term, Term], label: str) -> Candidate:
         outs = tuple(Output(out.name, out.axes, now.get(out.value, out.value)) for out in self.graph.outs)
         prepared = tuple(p for region in regions for p in region.prepared)
-        flow = Dataflow(out.value for out in outs)
+        flow = Dataflow({out.value: out.axes for out in outs})
         there = flow.position.keys()
         ins = tuple(x for x in self.graph.ins if x in there or x.name not in self.known)
         fresh = tuple(p.input for p in prepared if p.input in there)

@@ -12,6 +12,7 @@ from ...ir.atoms import ATOMS
 from ...ir.expr import Axis, Binary, NameSet, Var, binary, free_names, is_int, linear
 from ...ir.facts.layout import (
     DTYPE_BYTES,
+    SECTOR,
     VECTOR_BYTES,
     WORD,
     address,
@@ -90,13 +91,15 @@ def _steps_of_blocks(kernel: Kernel) -> dict[Block, Steps]:
     return {}
 
 
-def _stepping(flat: Any) -> Iterator[str]:
-    """Yield the names with which an address goes to the next element, if only up to the end of a row."""
+def _stepping(flat: Any, most: int = 1) -> Iterator[str]:
+    """Yield the names with which an address goes on or back by at most some elements, if only within a row."""
     for atom, factor in linear(flat)[0].items():
-        if factor == 1 and atom.__class__ is Var:
+        if not is_int(factor) or not 1 <= abs(factor) <= most:
+            continue
+        if atom.__class__ is Var:
             yield atom.name
-        elif factor == 1 and atom.__class__ is Binary and atom.op == "%":
-            yield from _stepping(atom.a)
+        elif atom.__class__ is Binary and atom.op == "%":
+            yield from _stepping(atom.a, most // abs(factor))
 
 
 def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
@@ -395,14 +398,15 @@ def _divided_by(value: Any, axis: Var) -> int:
 
 @statement_fact
 def row_coalesced(site: Site, body: Block, team: NameList) -> bool:
-    """Return whether neighbouring threads of a team mostly read neighbouring elements, weighted by size."""
+    """Return whether neighbouring threads of a team mostly read the same sectors, weighted by size."""
     good = bad = 0
     for stmt in accesses(body):
-        flat = address_of(site, stmt)
-        size = at_hint(math.prod(params(site.kernel)[stmt.buf].shape)) if stmt.buf in params(site.kernel) else 0
+        flat, buffer = address_of(site, stmt), params(site.kernel).get(stmt.buf)
+        size = at_hint(math.prod(buffer.shape)) if buffer is not None else 0
+        most = SECTOR // (2 * DTYPE_BYTES[buffer.dtype]) if buffer is not None else 1
         for loop in team:
             if loop.name in free_names(flat):
-                near = loop.name in _stepping(flat)
+                near = loop.name in _stepping(flat, most)
                 good, bad = good + size * near, bad + size * (not near)
     return good >= bad
 

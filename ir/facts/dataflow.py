@@ -6,10 +6,12 @@ With masks, each query of fusion (which axes are new, which are reduced) is one 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
-from ..expr import Axis, Binary, Order
+from ..expr import Axis, Binary, Order, linear
 from ..monoids import of_part
 from ..node import Node
 from ..sizes import at_hint
@@ -23,6 +25,7 @@ from ..tensor import (
     Remap,
     Term,
     axes,
+    factors,
     index_axes,
     operands,
     postorder,
@@ -45,10 +48,14 @@ def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:
 
 
 class Dataflow:
-    """Terms below `roots`. position: index of a term in `order`. Lists of readers contain a term once."""
+    """Terms below `roots`. position: index of a term in `order`. Lists of readers contain a term once.
+
+    roots: values, as a mapping with the order in which each is stored, if that is known.
+    """
 
     def __init__(self, roots: Iterable[Term]):
         self.order = postorder(roots)
+        self._results = roots if isinstance(roots, Mapping) else {}
         self.position = {term: place for place, term in enumerate(self.order)}
         self.axes: list[Axis] = []
         self._bits: dict[Axis, int] = {}
@@ -121,11 +128,75 @@ class Dataflow:
         return self._leading[here]
 
     def natural(self, term: Term) -> Order:
-        """Return the axes of a value in the order of its operands, the widest first. Names do not affect the order."""
+        """Return the axes of a value in the order of its operands, the widest first. Names do not affect the order.
+
+        The new axes of a contraction are last, or replace the summed axes if readers rather run along the last axis
+        then (the channels of a convolution).
+        """
         if not self._natural:
+            wanted = self._wanted()
             for other in self.order:
                 self._natural[other] = self._natural_of(other)
+                replaced = self._replaced(other) if other.__class__ is Reduce else ()
+                if replaced and wanted[other][replaced[-1]] > wanted[other][self._natural[other][-1]]:
+                    self._natural[other] = replaced
         return self._natural[term]
+
+    def _wanted(self) -> dict[Any, defaultdict[Axis | None, float]]:
+        """Return, for each value and axis, the accesses that are faster if the value is stored along the axis.
+
+        A result is stored along its last axis, and an input is read along its last axis. A contraction stores vectors,
+        and a window is read in vectors along an axis that it leaves alone (key None: along any axis). An operation
+        accesses its operands along the axes of its result.
+        """
+        wanted: dict[Any, defaultdict[Axis | None, float]] = {term: defaultdict(float) for term in self.order}
+        for term in reversed(self.order):
+            kind, own, size = term.__class__, wanted[term], self.size(term)
+            for axis in self._results.get(term, ())[-1:]:
+                own[axis] += size
+            if kind is Elementwise and not any(self._factors(reader) for reader in self.readers[term]):
+                for axis in filter(None, map(_last_of_input, term.args)):
+                    own[axis] += size
+            images = dict(term.map) if kind is Remap else {}
+            for operand in dict.fromkeys(operands(term)):
+                found, seen = wanted[operand], self.mask[operand]
+                if images and operand is term.x:
+                    for axis, e in images.items():
+                        found[axis] += max((own[inner] / step for inner, step in _steps(e)), default=0.0)
+                    for axis in self.axes_in(seen) if own[None] else ():
+                        if axis not in images and _in_vectors(axis):
+                            found[axis] += own[None]
+                for axis, count in own.items():
+                    if axis not in images and (axis is None or self.bit(axis) & seen):
+                        found[axis] += count
+                if kind is Reduce and not self._factors(term):
+                    found[None] += self.size(operand) / 2
+            if kind is Reduce and self._factors(term):
+                for axis in filter(_in_vectors, self.axes_in(self.mask[term])):
+                    own[axis] += 2 * size
+        return wanted
+
+    def _factors(self, term: Any) -> tuple[Term, ...]:
+        """Return the factors of a contraction, the wider first; none for another value."""
+        found = factors(term)
+        if not contracts(self.mask[term], *(self.mask[factor] for factor in found)):
+            return ()
+        return tuple(sorted(found, key=lambda factor: self.mask[factor].bit_count(), reverse=True))
+
+    def _replaced(self, term: Any) -> Order:
+        """Return the axes of a contraction with its new axes where the wider factor has the summed ones; () if none.
+
+        Offsets of a window share an index with axes of the result: they come after an axis that is summed alone.
+        """
+        if not (both := self._factors(term)):
+            return ()
+        wider, other = (self._natural[factor] for factor in both)
+        offsets = _offsets(both[0])
+        summed = (axis for axis in wider if axis in term.over)
+        place = min(summed, key=offsets.__contains__, default=None)
+        new = tuple(axis for axis in other if axis not in wider and axis not in term.over)
+        order = (part for axis in wider for part in (new if axis is place else () if axis in term.over else (axis,)))
+        return tuple(order) if place is not None and new else ()
 
     def _natural_of(self, term: Any) -> Order:
         kind, known = term.__class__, self._natural
@@ -146,6 +217,39 @@ class Dataflow:
             widest_first = sorted((known[term.a], known[term.b]), key=len, reverse=True)
             return tuple(dict.fromkeys((*widest_first[0], *widest_first[1], *index_axes(term.cond))))
         return axes(term) if kind is Input or kind is Index else ()
+
+
+def _offsets(x: Any) -> set[Axis]:
+    """Return the axes that share an index with others where an operand is read."""
+    while x.__class__ is Case:
+        x = x.a if len(axes(x.a)) >= len(axes(x.b)) else x.b
+    found = (index_axes(e) for _, e in x.map) if x.__class__ is Remap else ()
+    return {axis for several in found if len(several) > 1 for axis in several}
+
+
+def _in_vectors(axis: Axis) -> bool:
+    """Return whether aligned vectors of four elements along an axis cover it."""
+    return bool(at_hint(axis.extent) % 4 == 0)
+
+
+def _steps(e: Any) -> Iterator[tuple[Axis, int]]:
+    """Yield the axes along which an index goes on by few elements, with their number, if only within a row."""
+    for atom, step in linear(e)[0].items():
+        if step.__class__ is int and step > 0:
+            if atom.__class__ is Axis:
+                yield atom, step
+            elif atom.__class__ is Binary and atom.op == "%":
+                yield from ((axis, step * inner) for axis, inner in _steps(atom.a))
+
+
+def _last_of_input(x: Any) -> Axis | None:
+    """Return the axis along which an operation reads an input."""
+    images = dict(x.map) if x.__class__ is Remap else {}
+    source = x.x if x.__class__ is Remap else x
+    if source.__class__ is not Input or len(source.axes) < 2:
+        return None
+    last = source.axes[-1]
+    return min(_steps(images.get(last, last)), key=itemgetter(1), default=(None, 0))[0]
 
 
 def read_again(result: int, factor: int) -> int:

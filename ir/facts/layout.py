@@ -227,15 +227,25 @@ def _rejoin(e: Expr) -> Expr:
 
 
 def is_vector(flat: Expr, name: str, width: int) -> bool:
-    """Return whether an address runs over `width` aligned neighbours as `name` does from any multiple of it."""
+    """Return whether an address runs over `width` aligned neighbours, forwards or backwards: see `vector_step`."""
+    return vector_step(flat, name, width) != 0
+
+
+def vector_step(flat: Expr, name: str, width: int) -> int:
+    """Return how an address runs over `width` aligned neighbours as `name` does from any multiple of it.
+
+    The result is 1 forwards, -1 backwards, and 0 for any other address.
+    """
     terms, constant = linear(flat)
     axis = Var(name)
     if axis not in terms and name in free_names(flat):
         terms, constant = linear(_from_a_multiple(flat, axis, width))
-    if terms.get(axis) != 1 or constant % width:
-        return False
+    step = terms.get(axis)
+    if step not in (1, -1) or (constant if step == 1 else constant + 1) % width:
+        return 0
     others = ((atom, factor) for atom, factor in terms.items() if atom is not axis)
-    return all(n * multiple_of(atom) % width == 0 and name not in free_names(atom) for atom, n in others)
+    aligned = all(n * multiple_of(atom) % width == 0 and name not in free_names(atom) for atom, n in others)
+    return step if aligned else 0
 
 
 def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
