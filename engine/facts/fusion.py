@@ -415,7 +415,7 @@ def in_iterations(site: OperationSite, v: Value, y: Value) -> float:
 
 
 def _busy(site: OperationSite, reduced: Value) -> float:
-    """Return the share of the device that has threads, where the results of a reduction have a block or a thread each."""
+    """Return the share of the device that has threads, if the results of a reduction have a block or a thread each."""
     flow, over, target = site.flow, site.flow.mask_of_axes(reduced.over), site.target
     row, block = flow.elements(over), int(policy(target).block_threads)
     threads = flow.elements(site.space & ~site.folded & ~over) * (min(row, block) if row >= target.warp_lanes else 1)
@@ -432,8 +432,8 @@ def _seconds_alone(site: FusionSite, v: Value) -> float:
 def beside_others(site: OperationSite, v: Value) -> float:
     """Return the additional seconds of a kernel if it computes v beside independent reductions in other loops.
 
-    The result is 0 unless v is a reduction with such others. Blocks share the rows of a kernel with one loop where there are few rows
-    (`split_fold`), and of a kernel with several loops they do not.
+    The result is 0 unless v is a reduction with such others. Blocks share the rows of a kernel with one loop where
+    there are few rows (`split_fold`), and of a kernel with several loops they do not.
     """
     if not reduction(v):
         return 0.0
