@@ -461,8 +461,8 @@ def looped_over(site: OperationSite, v: Value, y: Value) -> float:
     if not behind or not reduction(v) or flow.elements(flow.mask_of_axes(v.over)) >= target.warp_lanes:
         return 0.0
     made, read = site.parts(y, (v,))
-    seconds = max(_issue_seconds(site, made, flow.size(y)), _traffic_seconds(site, [*read, y]))
-    busy = min(1.0, flow.elements(site.seen[v]) / (policy(target).block_threads * target.multiprocessors))
+    seconds: float = max(_issue_seconds(site, made, flow.size(y)), _traffic_seconds(site, [*read, y]))
+    busy: float = min(1.0, flow.elements(site.seen[v]) / (policy(target).block_threads * target.multiprocessors))
     apart_in_memory = behind & flow.mask_of_axes(flow.natural(y)[-1:])
     return seconds * (SECTOR // WORD if apart_in_memory else 1) / busy - seconds
 
