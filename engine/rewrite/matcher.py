@@ -232,7 +232,7 @@ class Matcher(abc.ABC, Generic[Item]):
         addends = _addends(node, 1)
         known = [self.multiple(sign, part) for sign, part in addends]
         if None not in known:  # no choice: all its terms are known
-            self.reject(f"not is_sum({x}, ({', '.join(map(str, known))}))")
+            self.reject(f"not is_sum({x}, ({', '.join(map(str, known))},))")
             return
         parts = sorted(addends, key=lambda part: isinstance(part[1], s.Number))
         terms = [self.local("p") for _ in parts]

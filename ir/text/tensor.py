@@ -331,7 +331,7 @@ def print_lines(graph: TensorGraph, root: Term, below: Iterable[Term]) -> str:
     printer = _Printer(graph)
     printer.body()
     stop = set(postorder(below))
-    lines = [printer.line(term) for term in postorder((root,)) if isinstance(term, LINES) and term not in stop]
+    lines = [printer.line(term) for term in postorder((root,)) if printer.has_line(term) and term not in stop]
     return "\n".join(lines) or printer.reference(root)
 
 
@@ -345,6 +345,9 @@ class _Printer:
                 self.names[out.value], self.orders[out.value] = out.name, out.axes
         for named in graph.names:
             self.names.setdefault(named.value, named.name)
+        values = postorder(out.value for out in graph.outs)
+        # a view of a view that is none of the first value: its index would be too long
+        self.viewed = {x.x for x in values if isinstance(x, Remap) and isinstance(x.x, Remap)}
         self.born: set[Axis] = set()
         self.reads: dict[str, Order] = {}  # an input's axes as its first plain read has them
         self.count = 0
@@ -355,11 +358,14 @@ class _Printer:
     def rows(self) -> list[tuple[Term, str]]:
         """Return the value of each line, and the line."""
         values = postorder(out.value for out in self.graph.outs)
-        rows: list[tuple[Term, str]] = [(term, self.line(term)) for term in values if isinstance(term, LINES)]
+        rows: list[tuple[Term, str]] = [(term, self.line(term)) for term in values if self.has_line(term)]
         for out in self.graph.outs:
             if self.names.get(out.value) != out.name:
                 rows.append((out.value, f"{self.left(out.name, out.axes)} = {self.reference(out.value)}"))
         return rows
+
+    def has_line(self, term: Term) -> bool:
+        return isinstance(term, LINES) or term in self.viewed
 
     def header(self, x: Input) -> str:
         plain = self.reads.get(x.name, default_axes(x.name, x.axes)) == x.axes
@@ -399,6 +405,8 @@ class _Printer:
             return f"{left} = Case({condition}, {self.operand(term.a, (term.b,))}, {self.operand(term.b, (term.a,))})"
         if isinstance(term, Mat):
             return f"{left} = mat({self.reference(term.x)})"
+        if isinstance(term, Remap):
+            return f"{left} = {self.reference(term)}"
         return f"{left} = {term.fn}({', '.join(self.operands(term))})"
 
     def operands(self, term: Elementwise) -> Iterable[str]:

@@ -101,6 +101,19 @@ def test_a_value_without_a_name_is_not_called_like_an_axis() -> None:
     assert print_graph(read(print_graph(graph))) == print_graph(graph)
 
 
+def test_a_view_of_a_view_has_a_line() -> None:
+    """A view of a view is one, unless its index would be too long: then the first has a name, and a line that says it."""
+    rows, picked, column = Axis("i", 3), Axis("p", 3), Axis("k", 4)
+    x = Input("x", (rows, column))
+    number = Elementwise("remainder", (Input("n", (picked,), "i64"), Const(3, "i64")))
+    inner = Remap(x, ((rows, number),))
+    outer = Remap(inner, ((picked, 0),))
+    graph = TensorGraph("f", (x, number.args[0]), (Output("y", (column,), Elementwise("exp", (outer,))),))
+    text = print_graph(graph)
+    assert "v1[p:3] = remainder(n[p], 3)" in text and "v2[p, k:4] = x[v1, k]" in text and "exp(v2[0, k])" in text
+    assert read(text)
+
+
 def test_terms_print_and_read_back() -> None:
     x, w = Input("x", (H, J)), Input("w", (J, K))
     h = Mat(Elementwise("tanh", (x,)))
