@@ -65,14 +65,19 @@ def one_precision() -> Iterator[None]:
 
 def tf32_operators(target: Target) -> frozenset[str]:
     """Return the operators whose float32 operands the tensor cores of a compile round to TF32."""
-    numbers = policy(target)
-    return frozenset(op for number, ops in OPERATORS.items() if getattr(numbers, number) for op in ops)
+    return frozenset(op for ops, in_tf32 in _decided(target).values() if in_tf32 for op in ops)
+
+
+def _decided(target: Target) -> dict[str, tuple[tuple[str, ...], bool]]:
+    """Return the operators of each setting, with whether their products are in TF32."""
+    in_force = policy(target).tf32_convolutions, policy(target).tf32_products
+    return {number: (ops, on > 0) for (number, ops), on in zip(OPERATORS.items(), in_force, strict=True)}
 
 
 def tf32_line(target: Target, graph: TorchGraph) -> str:
     """Return a line for a person on the operators of a program that TF32 concerns; "" if there are none."""
     said = []
-    for number, ops in OPERATORS.items():
+    for number, (ops, in_tf32) in _decided(target).items():
         if any(op.op in ops and any(kind.dtype == "f32" for kind in op.types) for op in graph.body):
-            said.append(f"{number.removeprefix('tf32_')} {'in TF32' if getattr(policy(target), number) else 'in f32'}")
+            said.append(f"{number.removeprefix('tf32_')} {'in TF32' if in_tf32 else 'in f32'}")
     return f"{', '.join(said)} (--tf32)" if said else ""

@@ -549,8 +549,8 @@ def _judged(captured: Capture, results: list[Tensor], target: Target) -> Judgeme
             tf32 = any(isinstance(unit, Kernel) and unit.precision == "tf32" for unit in captured.units)
             eager = reference_of(captured, {n: in_tf32(x) for n, x in given.items()}) if tf32 else None
             return judge(results, reference_of(captured, given), eager)
-        eager = None if isinstance(captured, Dump) else captured.reference
-        return judge_program(captured, captured.tensors, results, eager, target)
+        own = None if isinstance(captured, Dump) else captured.reference
+        return judge_program(captured, captured.tensors, results, own, target)
 
 
 def _check(found: Judgement) -> None:

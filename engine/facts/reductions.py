@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, is_int, multiply, only_sizes
+from ...ir.expr import Binary, Call, Sum, Var, add, both, compare, free_names, is_int, multiply, only_sizes
 from ...ir.facts.structure import (
     accumulators,
     block_dtypes,
@@ -195,8 +195,9 @@ def _whole(value: Any, name: Var) -> int:
 
 
 def _digits_of(value: Any, name: Var) -> list[Binary]:
-    """Return the quotients and remainders of a name by numbers."""
-    return [e for e in nodes(value, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
+    """Return the quotients and remainders by numbers of a name, or of its sum with a number."""
+    found = (e for e in nodes(value, Binary) if e.op in ("//", "%") and is_int(e.b))
+    return [e for e in found if e.a is name or (e.a.__class__ is Sum and e.a.terms == ((name, 1),))]
 
 
 @statement_fact

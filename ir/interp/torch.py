@@ -227,7 +227,7 @@ def evaluated(
         kinds[statement.dst] = statement.types[0].dtype
         try:
             in_tf32 = statement.op in tf32 and kinds[statement.dst] == "f32"
-            given = values | _in_tf32(statement, values, kinds, noise) if in_tf32 else values
+            given = {**values, **_in_tf32(statement, values, kinds, noise)} if in_tf32 else values
             made = applied(statement, given, wide)
             values[statement.dst] = made if noise is None else _rounded(statement, made, noise)
         except (

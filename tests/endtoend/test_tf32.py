@@ -17,8 +17,8 @@ import dplc as package
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import judge_program, run_eager, run_reference
 from dplc.engine.ruleset import toolchain
+from dplc.engine.run.calls import judge_program, run_eager, run_reference
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.interp.torch import TF32_ROUNDOFF, in_tf32
 from dplc.ir.node import nodes
