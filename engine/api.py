@@ -113,7 +113,7 @@ class Compiled(Served):
             kinds = (torch_dtype(kind.dtype) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
         device = next((t.device for t in (*results, *inputs.values())), None)
-        return captured.signature.pack(results, device, inputs.values())
+        return captured.signature.pack(results, device, inputs)
 
     def refresh_weights(self) -> None:
         """Compute prepared weights (`explore=True` may fold and pack some) again at the next call.
@@ -151,7 +151,7 @@ class Compiled(Served):
             inputs: {input name: tensor}. A missing input has its value from the capture.
 
         Returns:
-            A tensor for each output.
+            A tensor for each output; nothing is changed in place.
 
         Raises:
             DplcError: for a length that was not compiled.
@@ -274,8 +274,9 @@ def compile(
     buffers are read at every call.
 
     It is inference: results carry no gradients. Modules are compiled in the mode that they are in. An op that draws
-    random numbers or keeps statistics in training is refused (call `.eval()` first); a BatchNorm without running
-    statistics has those of its batch. Any number of threads may compile; one compiles at a time.
+    random numbers is refused (call `.eval()` first). Arguments, parameters and buffers that the function changes in
+    place, as a BatchNorm in training does, and tensors that it assigns to attributes have their new values after a
+    call. Any number of threads may compile; one compiles at a time.
 
     Args:
         function: a function or a module.

@@ -23,7 +23,7 @@ from torch import SymFloat, SymInt, Tensor
 from torch._C._functorch import TransformType
 from torch._functorch import predispatch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
 from torch.fx import GraphModule, Node
 from torch.fx import config as fx_config
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
@@ -64,6 +64,7 @@ from .fx_rewrites import (
 from .places import SourcePlaces
 from .precision import one_precision
 from .signature import (
+    Attribute,
     Capture,
     Fixed,
     Output,
@@ -165,25 +166,24 @@ class Root(torch.nn.Module):
         return "_".join(filter(None, (self._labels.get(name, name), *rest)))
 
 
-def export(
-    function: Function, inputs: Sequence[TraceInput], weights: Weights, places: SourcePlaces,
-    of_text: bool = False, aliases: bool = False,
-) -> Capture:  # fmt: skip
-    """Return the Torch IR of a function of such tensors, without the weights that it does not read.
+class Flat:
+    """The function of flat tensors that is exported. What a trace finds is here: export restores a module's attributes.
 
-    weights: {label: module that the function uses}. of_text: whether the inputs are tensors of a text, which may mutate
-    them; it keeps those that it reads. aliases: whether results that share memory, with each other or an input, also do
-    so at a call, by the signature; otherwise the graph computes each. Raises DplcError for everything that cannot be
-    traced, at the span of the user's text that caused it, and for an op that Torch IR cannot express: random, sized by
-    the values of a tensor, or not an ATen op.
+    results: as in Signature. assigned: the attributes of modules that the function assigns, as in Signature; their
+    values are returned after its own. weights: those of the modules whose attributes may be assigned.
     """
-    results: Results = (None, ())  # no attributes of the module, since export restores those
 
-    def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
-        nonlocal results
-        symbols.begin(inputs, tensors)
-        result, order = function(*tensors), itertools.count()
-        symbols.prove()
+    def __init__(self, function: Function, inputs: Sequence[TraceInput], weights: Weights, symbols: Symbols):
+        self._function, self._inputs, self._symbols = function, inputs, symbols
+        self._modules = [weight for weight in weights.values() if isinstance(weight, torch.nn.Module)]
+        self.results: Results = (None, ())
+        self.assigned: tuple[Attribute, ...] = ()
+
+    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        self._symbols.begin(self._inputs, tensors)
+        before = self._attributes()
+        result, order = self._function(*tensors), itertools.count()
+        self._symbols.prove()
         leaves, spec = pytree.tree_flatten(result)
         held = tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
         if not held:
@@ -194,8 +194,36 @@ def export(
             next(order) if isinstance(leaf, Tensor) else mould(leaf, order) if tensors_of(leaf) else Fixed(leaf)
             for leaf in leaves
         )
-        results = spec, tuple(kinds)
-        return held
+        self.results = spec, tuple(kinds)
+        assigned = {home: x for home, x in self._attributes().items() if x is not before.get(home)}
+        self.assigned = tuple(assigned)
+        return *held, *assigned.values()
+
+    def _attributes(self) -> dict[Attribute, Tensor]:
+        """Return the tensors that are attributes of the function's modules."""
+        return {
+            (module, name): x
+            for root in self._modules
+            for module in root.modules()
+            for held in (module.__dict__, module._parameters, module._buffers)
+            for name, x in held.items()
+            if isinstance(x, Tensor)
+        }
+
+
+def export(
+    function: Function, inputs: Sequence[TraceInput], weights: Weights, places: SourcePlaces,
+    of_text: bool = False, aliases: bool = False,
+) -> Capture:  # fmt: skip
+    """Return the Torch IR of a function of such tensors, without the weights that it does not read.
+
+    weights: {label: module that the function uses}. of_text: whether the inputs are tensors of a text, which may mutate
+    them; it keeps those that it reads. aliases: whether results that share memory, with each other or an input, also do
+    so at a call, by the signature, which also writes what the function changes in place; otherwise the graph computes
+    each, and only a text may change its inputs. Raises DplcError for everything that cannot be traced, at the span of
+    the user's text that caused it, and for an op that Torch IR cannot express: random, sized by the values of a tensor,
+    or not an ATen op.
+    """
 
     @functools.cache
     def written() -> tuple[TorchGraph, Tensors] | None:
@@ -210,7 +238,9 @@ def export(
             return None
         return made.graph, made.tensors
 
-    root, symbols, shapes = Root(flat, inputs, weights), Symbols(places), exported_shapes(inputs)
+    symbols, shapes = Symbols(places), exported_shapes(inputs)
+    flat = Flat(function, inputs, weights if aliases else {}, symbols)
+    root = Root(flat, inputs, weights)
     with _tracing():
         try:
             with Annotate(places, symbols.note if shapes else None) as marks, symbols.computing():
@@ -221,19 +251,23 @@ def export(
             span = places.of_error(error)
             raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
         strided = _holders(program, (node.args[0] for node in _nodes(program) if "as_strided" in str(node.target)))
-        functional = _functional(program, root, places, of_text)
+        _check_assigned(program, root, flat.assigned)
+        functional = _functional(program, places)
+        unmoved = _unmoved(program, functional, root) if aliases else _check_changes(program, functional, root, of_text)
     made = Conversion(functional, root, inputs, symbols, aliases)
     graph, user = made.graph, zip(program.graph_signature.user_inputs, made.inputs, inputs, strict=True)
     read = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = tuple(p for p in graph.ins if p.name in read or (not of_text and p.name in made.inputs))
     kinds = {param.name: made.kinds[param.name] for param in kept}
     given = tuple(name for name, kind in kinds.items() if kind == "input")
+    arguments = pytree.tree_structure((given, {})), given
+    signature = Signature(arguments, flat.results, made.outputs, made.views, made.writes, unmoved, flat.assigned)
     return Capture(
         replace(graph, ins=kept),
         {name: made.tensors[name] for name in kinds},
         kinds,
         made.spans,
-        Signature((pytree.tree_structure((given, {})), given), results, made.outputs, made.views),
+        signature,
         strides={name: x.tensor.stride() for target, name, x in user if target in strided and not of_text},
         written=None if functional is program else written,
     )
@@ -325,7 +359,7 @@ def _tracing() -> Iterator[None]:
         yield
 
 
-def _functional(program: ExportedProgram, root: Root, places: SourcePlaces, may_change: bool) -> ExportedProgram:
+def _functional(program: ExportedProgram, places: SourcePlaces) -> ExportedProgram:
     """Return the program without mutating ops, and without those that PyTorch decomposes into others.
 
     Ops that the table of decompositions does not name (rms_norm, linear, sdpa) stay unchanged. Raises DplcError also
@@ -356,17 +390,68 @@ def _functional(program: ExportedProgram, root: Root, places: SourcePlaces, may_
         raise explain(error, places.of_error(error) or first) from None
     finally:  # an error within a `vmap` does not remove its levels
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
-    for spec in functional.graph_signature.output_specs:
-        if spec.kind.name == "USER_OUTPUT" or (spec.kind.name == "USER_INPUT_MUTATION" and may_change):
-            continue
-        hint = A_COPY
-        if spec.kind.name == "BUFFER_MUTATION":
-            hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
-        # an op whose schema says nothing of it may change its statistics
-        spans = {x: place(node) for node in reversed(changes) for x in _holders(program, (node,))}
-        what = f"the function changes `{root.label(spec.target)}` in place"
-        raise DplcError(what, spans.get(spec.target, first), hint=hint)
     return functional
+
+
+def _check_assigned(program: ExportedProgram, root: Root, assigned: Sequence[Attribute]) -> None:
+    """Raise DplcError for an attribute that cannot be assigned at a call, or that is fixed and read as well."""
+    paths = {module: path for path, module in root.named_modules()}
+    constants = {spec.target for spec in program.graph_signature.input_specs if spec.kind is InputKind.CONSTANT_TENSOR}
+    for module, name in assigned:
+        target = f"{paths[module]}.{name}"
+        if name in module._parameters or target in constants:
+            kind = "a parameter" if name in module._parameters else "no buffer"
+            what = f"the function assigns `{root.label(target)}`, which is {kind}"
+            raise DplcError(what, hint=f'keep it as a buffer: `self.register_buffer("{name}", ..)`')
+
+
+def _changed(functional: ExportedProgram) -> list[OutputSpec]:
+    """Return what the program says of each input and weight that it changes. Their values precede the results."""
+    return [spec for spec in functional.graph_signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT]
+
+
+def _check_changes(program: ExportedProgram, functional: ExportedProgram, root: Root, of_text: bool) -> dict[int, int]:
+    """Raise DplcError for a change of an input or a weight; a text may change its inputs."""
+    for spec in _changed(functional):
+        if spec.kind is not OutputKind.USER_INPUT_MUTATION or not of_text:
+            weight = spec.kind is not OutputKind.USER_INPUT_MUTATION
+            hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
+            what = f"the function changes `{root.label(spec.target)}` in place"
+            raise DplcError(what, _place_of_change(program, spec.target), hint=hint if weight else A_COPY)
+    return {}
+
+
+def _place_of_change(program: ExportedProgram, target: str) -> Span | None:
+    """Return the span of the first call that changes an input or a weight."""
+    changes = list(filter(_mutable, _nodes(program)))
+    # an op whose schema says nothing of it may change its statistics
+    spans = {x: place(node) for node in reversed(changes) for x in _holders(program, (node,))}
+    return spans.get(target, place(changes[0]) if changes else None)
+
+
+def _unmoved(program: ExportedProgram, functional: ExportedProgram, root: Root) -> dict[int, int]:
+    """Return the results that are tensors which the function changes, each with the number of that tensor.
+
+    Raises DplcError for a result that is a part or another view of such a tensor: its values would be computed, and it
+    would not share the memory.
+    """
+    results, found = program.graph.output_node().args[0], dict[int, int]()
+    first = len(results) - len(program.graph_signature.user_outputs)
+    assigned = dict(zip((spec.target for spec in _changed(program)), results[:first]))
+    specs = zip(program.graph_signature.input_specs, placeholders(program), strict=True)
+    holders = {spec.target or spec.arg.name: node for spec, node in specs}
+    for number, spec in enumerate(_changed(functional)):
+        holder = holders[spec.target]
+        for place_, node in enumerate(results[first:]):
+            if node is assigned.get(spec.target):
+                found[place_] = number
+            elif not storages(node).isdisjoint(storages(holder)):
+                of_node, of_holder = ((x.shape, x.stride(), x.storage_offset()) for x in map(value, (node, holder)))
+                if of_node != of_holder:
+                    what = f"a result is a view of `{root.label(spec.target)}`, which the function changes in place"
+                    raise DplcError(what, place(node), hint="return a copy: `.clone()`")
+                found[place_] = number
+    return found
 
 
 def _check_numbers(program: ExportedProgram) -> None:
@@ -495,7 +580,7 @@ class Conversion:
     Numbers stay tensors where tensors hold them, or where they are computed from lengths.
 
     graph: the computation, with outputs that have elements. tensors, kinds: of every input by its name, used or not.
-    inputs: the names of the user inputs in order. spans: as in Capture; outputs, views: as in Signature.
+    inputs: the names of the user inputs in order. spans: as in Capture; outputs, views, writes: as in Signature.
     """
 
     def __init__(
@@ -541,12 +626,24 @@ class Conversion:
                 kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else kind
                 held[id(tensor)] = self._placeholder(node, kind, label, tensor)
             self._values[node] = held[id(tensor)]
-        outputs = program.graph.output_node().args[0][-len(program.graph_signature.user_outputs) :]
+        names = dict(zip((node.name for node in user), self.inputs, strict=True))
+        changed = _changed(program)
+        outputs = program.graph.output_node().args[0][0 if aliases else len(changed) :]
         self.views: Function | None = None
+        self.writes: tuple[str | Callable[[], Tensor], ...] = ()
         if aliases:
             outputs, self.views = _aliased(program, user, outputs)
+            self.writes = tuple(
+                names.get(spec.target) or functools.partial(operator.attrgetter(spec.target), root) for spec in changed
+            )
         self._region(program.graph_module, outputs)
         self.spans.update((name, x.span) for name, x in zip(self.inputs, inputs, strict=True) if x.span is not None)
+        outs = self._results(outputs)
+        ins = tuple(map(self._params.__getitem__, self.kinds))
+        self.graph = TorchGraph("main", ins, outs, tuple(self._body))
+
+    def _results(self, outputs: Iterable[Node]) -> tuple[Param, ...]:
+        """Return the outputs of the graph: those with elements, complex numbers as pairs of their parts."""
         made, outs = list[Output](), list[Param]()
         for out in (self._params[self._values[node].name] for node in outputs):
             made.append(output(out))
@@ -556,8 +653,8 @@ class Conversion:
                 parts = TensorType(PARTS[out.dtype], (*out.shape, 2))
                 out = self._params[self._add(out.name, "ViewAsReal", (("self", Var(out.name)),), (parts,))]
             outs.append(out)
-        self.outputs, ins = tuple(made), tuple(map(self._params.__getitem__, self.kinds))
-        self.graph = TorchGraph("main", ins, tuple(outs), tuple(self._body))
+        self.outputs = tuple(made)
+        return tuple(outs)
 
     def _fresh(self, wish: str) -> str:
         """Return a unique name that does not clash with words of the syntax: `mul`, `mul_1`, `mul_2`."""

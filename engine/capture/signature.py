@@ -122,6 +122,8 @@ class ObjectOutput:
     slots: Mapping[TensorSlot, int]
 
 
+Attribute: TypeAlias = tuple[torch.nn.Module, str]  # a module, and the name of one of its tensors
+NO_INPUTS: Mapping[str, Tensor] = MappingProxyType({})
 # The structure of what is returned, and per leaf the index of the tensor or whatever else it is.
 Results = tuple[pytree.TreeSpec | None, tuple[int | Fixed | ObjectOutput, ...]]
 # How a returned tensor is made: by a call that allocates it, or from an output, which may hold the pairs of complex
@@ -134,14 +136,20 @@ class Signature:
     """Arguments and results of a captured function.
 
     arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: the same of
-    the returned value. outputs: per tensor that is returned, how it is made. views: computes the returned tensors from
-    the inputs and those of `outputs`, where some share memory.
+    the returned value. outputs: per tensor that is computed, how it is made: first the new values of what the function
+    changes in place. views: computes these values and the returned tensors from the inputs and those of `outputs`,
+    where some share memory. writes: what is changed, an input by its name or a weight by a function that returns it.
+    unmoved: {number of a returned tensor: number of the changed tensor that it is}. assigned: the attributes of modules
+    that the function assigns: their values follow the returned tensors.
     """
 
     arguments: tuple[pytree.TreeSpec | None, tuple[str | Pairs | Fixed, ...]] = (None, ())
     results: Results = (None, ())
     outputs: tuple[Output, ...] = ()
     views: Callable[..., Sequence[Tensor]] | None = None
+    writes: tuple[str | Callable[[], Tensor], ...] = ()
+    unmoved: Mapping[int, int] = field(default_factory=dict)
+    assigned: tuple[Attribute, ...] = ()
 
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> dict[str, Tensor]:
         """Return {input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
@@ -166,10 +174,11 @@ class Signature:
                 raise DplcError(what, hint="only tensors may differ between calls: compile again")
         return bound
 
-    def pack(self, outputs: Sequence[Tensor], device: Device = None, inputs: Iterable[Tensor] = ()) -> Any:
+    def pack(self, outputs: Sequence[Tensor], device: Device = None, inputs: Mapping[str, Tensor] = NO_INPUTS) -> Any:
         """Return the function's result from the outputs of the graph and the inputs of the call, in order.
 
-        device: of results without elements.
+        What the function changes in place or assigns has its new values afterwards. device: of results without
+        elements.
         """
         spec, leaves = self.results
         order = iter(outputs)
@@ -182,7 +191,10 @@ class Signature:
             for made in self.outputs
         ]
         if self.views is not None:
-            tensors = self.views(inputs, tensors)
+            tensors = self.views(inputs.values(), tensors)
+        tensors = self._written(tensors, inputs) if self.writes else tensors
+        for (module, name), tensor in zip(self.assigned, tensors[len(tensors) - len(self.assigned) :], strict=True):
+            setattr(module, name, tensor)
 
         def result(leaf: int | Fixed | ObjectOutput) -> object:
             if isinstance(leaf, ObjectOutput):
@@ -191,6 +203,22 @@ class Signature:
             return tensors[leaf] if isinstance(leaf, int) else leaf.value
 
         return pytree.tree_unflatten(map(result, leaves), spec)
+
+    def _written(self, tensors: Sequence[Tensor], inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        """Write the new values of changed tensors, and return the results: a changed tensor itself where it is one."""
+        changed = [inputs[write] if isinstance(write, str) else write() for write in self.writes]
+        memory = {tensor.untyped_storage().data_ptr() for tensor in changed}
+        values = [  # a value may be what another one overwrites, as in a swap
+            tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor for tensor in tensors
+        ]
+        with torch.no_grad():
+            for target, new in zip(changed, values, strict=False):
+                target.copy_(parts_of(new) if new.is_complex() and not target.is_complex() else new)
+        results = values[len(changed) :]
+        for place, number in self.unmoved.items():
+            pairs = results[place].is_complex() and not changed[number].is_complex()
+            results[place] = torch.view_as_complex(changed[number]) if pairs else changed[number]
+        return results
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis, linear
 from ...ir.facts.dataflow import Dataflow, common_key, contracts
-from ...ir.facts.layout import SECTOR
+from ...ir.facts.layout import SECTOR, WORD
 from ...ir.functions import promote
 from ...ir.node import contains, memoised
 from ...ir.ranges import interval
@@ -408,15 +408,63 @@ def in_iterations(site: OperationSite, v: Value, y: Value) -> float:
     """
     if not reduction(v) or not sweeps(site, y, v):
         return 0.0
-    flow, over, target = site.flow, site.flow.mask_of_axes(y.over), site.target
-    row, block = flow.elements(over), int(policy(target).block_threads)
-    threads = flow.elements(site.space & ~site.folded & ~over) * (min(row, block) if row >= target.warp_lanes else 1)
-    busy = min(1.0, threads / (block * target.multiprocessors))
+    flow = site.flow
     made, read = site.parts(v)
     nested = _issue_seconds(site, made, len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over)))
-    alone = _issue_seconds(site, made, sum(map(flow.size, read)))
-    traffic = _traffic_seconds(site, read)
-    return max(nested, traffic) / busy - max(alone, traffic)
+    return max(nested, _traffic_seconds(site, read)) / _busy(site, y) - _seconds_alone(site, v)
+
+
+def _busy(site: OperationSite, reduced: Value) -> float:
+    """Return the share of the device that has threads, where the results of a reduction have a block or a thread each."""
+    flow, over, target = site.flow, site.flow.mask_of_axes(reduced.over), site.target
+    row, block = flow.elements(over), int(policy(target).block_threads)
+    threads = flow.elements(site.space & ~site.folded & ~over) * (min(row, block) if row >= target.warp_lanes else 1)
+    return min(1.0, threads / (block * target.multiprocessors))
+
+
+def _seconds_alone(site: FusionSite, v: Value) -> float:
+    """Return the seconds of a value in a kernel of its own, but for the launch."""
+    made, read = site.parts(v)
+    return max(_issue_seconds(site, made, sum(map(site.flow.size, read))), _traffic_seconds(site, read))
+
+
+@tensor_fact
+def beside_others(site: OperationSite, v: Value) -> float:
+    """Return the additional seconds of a kernel if it computes v beside independent reductions in other loops.
+
+    The result is 0 unless v is a reduction with such others. Blocks share the rows of a kernel with one loop where there are few rows
+    (`split_fold`), and of a kernel with several loops they do not.
+    """
+    if not reduction(v):
+        return 0.0
+    flow, over, target = site.flow, site.flow.mask_of_axes(v.over), site.target
+    others = [
+        x
+        for x in site.seen
+        if reduction(x) and flow.mask_of_axes(x.over) != over and v not in site.open[x] and x not in site.open[v]
+    ]
+    if not others or 2 * flow.elements(site.space & ~site.folded) > target.multiprocessors:
+        return 0.0
+    together = sum(_seconds_alone(site, x) / _busy(site, x) for x in (v, *others))
+    return together - sum(_seconds_alone(site, x) for x in others)
+
+
+@tensor_fact
+def looped_over(site: OperationSite, v: Value, y: Value) -> float:
+    """Return the additional seconds of y's kernel if its threads loop over the axes that v lacks.
+
+    The result is 0 unless v is a sum that one thread computes. The kernel then has a thread for each element of v.
+    Neighbouring threads read a sector each where the loop runs along the fastest axis.
+    """
+    flow, target = site.flow, site.target
+    behind = site.space & ~site.seen[v] & ~site.folded
+    if not behind or not reduction(v) or flow.elements(flow.mask_of_axes(v.over)) >= target.warp_lanes:
+        return 0.0
+    made, read = site.parts(y, (v,))
+    seconds = max(_issue_seconds(site, made, flow.size(y)), _traffic_seconds(site, [*read, y]))
+    busy = min(1.0, flow.elements(site.seen[v]) / (policy(target).block_threads * target.multiprocessors))
+    apart_in_memory = behind & flow.mask_of_axes(flow.natural(y)[-1:])
+    return seconds * (SECTOR // WORD if apart_in_memory else 1) / busy - seconds
 
 
 @tensor_fact

@@ -13,13 +13,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...ir.compose import remap
 from ...ir.dtypes import INTEGERS
 from ...ir.expr import Axis, Call, Var, add, both, compare, floordiv, linear, modulo, multiply, subtract
 from ...ir.functions import identity
 from ...ir.node import Expr
 from ...ir.schemas import PARTS
-from ...ir.sizes import decide_sizes, known_at_launch
+from ...ir.sizes import at_hint, decide_sizes, known_at_launch
 from ...ir.stacked import stacked, steps
 from ...ir.tensor import Term, axes, dtype
 from ..language.evaluate import (
@@ -507,6 +509,37 @@ def summed(equation: str, found: Any) -> AxisList:
     """Return the axes of the letters that the result lacks."""
     terms, kept = _equation(equation)
     return tuple(o for name in dict.fromkeys(itertools.chain(*terms)) if name not in kept for o in found[name])
+
+
+@torch_fact
+def cheapest_pair(equation: str, operands: Tensors) -> NumberList:
+    """Return which two operands are contracted first on the path with the fewest operations (NumPy's `einsum_path`).
+
+    Of more than five operands, the path is the one that is cheapest at each step.
+    """
+    terms, kept = _equation(equation)
+    said = ",".join(map("".join, terms)) + "->" + "".join(kept)
+    values = (np.broadcast_to(np.float32(0), tuple(map(at_hint, x.shape))) for x in operands)
+    path, _ = np.einsum_path(said, *values, optimize="optimal" if len(operands) <= 5 else "greedy")
+    return tuple(path[1][:2])  # there are more where all at once are as cheap
+
+
+@torch_fact
+def contraction(equation: str, ds: NumberList) -> str:
+    """Return the equation of some operands alone: their result keeps the letters that are read afterwards."""
+    terms, kept = _equation(equation)
+    own = [terms[d] for d in ds]
+    needed = {*kept, *itertools.chain(*(term for d, term in enumerate(terms) if d not in ds))}
+    left = [name for name in dict.fromkeys(itertools.chain(*own)) if name in needed]
+    return ",".join(map("".join, own)) + "->" + "".join(left)
+
+
+@torch_fact
+def contracted(equation: str, ds: NumberList) -> str:
+    """Return the equation with the result of a `contraction` of some operands in their place, as the first operand."""
+    terms, kept = _equation(equation)
+    others = ("".join(term) for d, term in enumerate(terms) if d not in ds)
+    return ",".join((contraction(equation, ds).partition("->")[2], *others)) + "->" + "".join(kept)
 
 
 def _equation(equation: str) -> tuple[list[list[str]], list[str]]:
