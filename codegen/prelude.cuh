@@ -500,6 +500,7 @@ DPLC_FN uint32_t to_tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(w) : "f"(x));
   return w;
 }
+DPLC_FN void round_word(uint32_t& word) { word = to_tf32(__uint_as_float(word)); }
 
 // ---- scalars ------------------------------------------------------------------------------------------------------
 // Approximations are one MUFU each, good to about 2 ulp. Everything else keeps CUDA's own name: expf, logf, tanhf,

@@ -262,6 +262,7 @@ def compile(
     db: str | Path | bool | None = None,
     explore: bool = False,
     exact: bool = False,
+    tf32: str = "auto",
     dynamic: object = None,
     rows: Wanted = None,
 ) -> Compiled:
@@ -290,7 +291,9 @@ def compile(
         db: the tuning store whose schedules are replayed (None: the user's own; False: none). `Compiled.remembered` and
             the log `dplc` report its decisions; for rows the log, when they are compiled.
         explore: search spellings and cuts together, and use the best candidate.
-        exact: no rule that reorders floating point (@approx) fires, on any level.
+        exact: no rule that reorders floating point (@approx) fires, on any level, and nothing is in TF32.
+        tf32: whether tensor cores multiply float32 in TF32: on, off, or auto, as torch's settings are now
+            (`torch.backends.cudnn.conv.fp32_precision`, `torch.backends.cuda.matmul.fp32_precision`).
         dynamic: dimensions that are known at a call, {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}, or
             torch.export's `dynamic_shapes`: one program for every length of the range.
         rows: parts of the range that are compiled separately when a call first needs them (the log `dplc` says so). By
@@ -307,8 +310,9 @@ def compile(
     args, named = arguments(function, example_inputs, kwargs)
     ordinal, decisions = gpu_of(devices_of(function, (args, named))), list[str]()
     chosen, options = compile_options(
-        device, rules, target, settings, ordinal, exact, trace=trace, db=db, explore=explore, tell=decisions.append
-    )
+        device, rules, target, settings, ordinal, exact, tf32,
+        trace=trace, db=db, explore=explore, tell=decisions.append,
+    )  # fmt: skip
     watch = Stopwatch()
     with watch.stage("capture"):
         captured = capture(function, args, named, dynamic, aliases=True)
@@ -327,6 +331,7 @@ def compile_options(
     settings: Settings | None,
     ordinal: int | None = None,
     exact: bool = False,
+    tf32: str = "auto",
     *,
     trace: bool = False,
     db: str | Path | bool | None = None,
@@ -348,11 +353,12 @@ def compile_options(
     if isinstance(rules, Rules):
         rules = rules.rules
     check_kinds(
-        device=device, rules=rules, target=target, settings=settings, exact=exact, trace=trace, db=db, explore=explore
-    )
+        device=device, rules=rules, target=target, settings=settings, exact=exact, tf32=tf32, trace=trace, db=db,
+        explore=explore,
+    )  # fmt: skip
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
     rules = (rules,) if isinstance(rules, (str, Path)) else rules
-    made = compiler_with(target_for(chosen, target, ordinal), rules, settings, exact)
+    made = compiler_with(target_for(chosen, target, ordinal), rules, settings, exact, tf32=tf32)
     schedules = stored_schedules(made.tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     from .explore.candidates import best, remembered  # forty modules, for which an opened page does not wait
 

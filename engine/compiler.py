@@ -23,6 +23,7 @@ from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
 from .capture.capture import fold
 from .capture.export import export_lock
+from .capture.precision import tf32_line
 from .capture.signature import Capture
 from .cost.limits import program_seconds
 from .kernels.index_maps import push_renamings, uncut_outputs
@@ -36,7 +37,7 @@ from .rewrite.statements.driver import Settings, Shaped, Unheard, unheard
 from .rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
 from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
-from .rewrite.trace import Event, Trace
+from .rewrite.trace import Event, Remark, Trace
 from .ruleset import toolchain
 from .schedule.scheduling import Origin, Scheduler, cuda_of, predictions
 
@@ -262,6 +263,8 @@ class Compiler(Scheduler):
             watch.made("torch", folded.graph)
             lowered = lower(folded, self.tools.torch, self.trace is not None)
             trace_lowering(self.trace, lowered)
+            if self.trace is not None and (line := tf32_line(self.target, folded.graph)):
+                self.trace.at("torch").events.append(Remark("d", "precision", folded.graph.name, line))
         with watch.stage("tensor"):
             settled = uncut_outputs(push_renamings(lowered.graph, lowered.origins))
             graph = self.simplified(settled, lowered.origins)
@@ -367,9 +370,10 @@ def compiler_with(
     settings: Settings | Iterable[str] | None = None,
     exact: bool = False,
     trace: Trace | None = None,
+    tf32: str = "auto",
 ) -> Compiler:
     """Return a compiler without store and exploration. trace: what the compile fills. Otherwise see `toolchain`."""
-    return Compiler(toolchain(rules, settings, exact), target, trace)
+    return Compiler(toolchain(rules, settings, exact, tf32), target, trace)
 
 
 def _received(sources: Sequence[Source], settings: Settings, target: Target) -> Compiler:

@@ -15,6 +15,7 @@ from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Source, UsageError, did_you_mean
 from ..ir.text.parse import parse
+from .capture.precision import OPERATORS, tf32_numbers
 from .kernels.fusion_pass import FusionRules
 from .language import core as s
 from .language.check import load_facts, require
@@ -116,27 +117,32 @@ def toolchain(
     rules: Iterable[Path | str] | RuleSet | None = None,
     settings: Settings | Iterable[str] | None = None,
     exact: bool = False,
+    tf32: str = "auto",
 ) -> Toolchain:
     """Return the built-in rules with the user's as overrides, checked. The last few toolchains are kept.
 
     Args:
         settings: values of parameters, or texts `RULE.PARAM=VALUE`. `{rule: {"prefer": False}}` lets a rule fire
             wherever it is legal (`--prefer RULE`).
-        exact: leave out the rules that reorder floating point, on every level.
+        exact: leave out the rules that reorder floating point, on every level; products of f32 are not in TF32.
+        tf32: whether products of f32 are in TF32: `on`, `off`, or `auto`, as the user's files or torch's settings say.
 
     Raises:
         DplcError: for a rule file that does not check.
-        UsageError: for an unknown rule or parameter, and for a value of another kind.
+        UsageError: for an unknown rule, parameter or choice, and for a value of another kind.
     """
+    numbers = tf32_numbers(tf32)
     load_facts()
     if isinstance(rules, RuleSet):
         tools = _kept(rules, {}, ())
     else:
         paths = tuple(str(path) for path in rules or ())
         tools = _kept(load(paths) if paths else _built_in(), {}, paths)
-    if not settings and not exact:
+    own = () if tf32 != "auto" else [name for name in numbers if tools.rules.numbers[name].overrides is not None]
+    found = with_numbers(tools.rules, f"--tf32 {tf32}", tuple((n, v) for n, v in numbers.items() if n not in own))
+    if not settings and not exact and found is tools.rules:
         return tools
-    found = exactly(tools.rules) if exact else tools.rules
+    found = exactly(found) if exact else found
     return _kept(found, read_settings(settings or (), found), ())
 
 
@@ -179,7 +185,16 @@ def exactly(rules: RuleSet) -> RuleSet:
     """Return the rules without those that reorder floating point, on every level."""
     names = sorted(rule.name for rule in rules.rules.values() if APPROX in rule.attributes)
     text = "".join(f"without {name}\n" for name in names)
+    text += "".join(f"override number {name} = 0\n" for name in OPERATORS)
     return RuleSet((*rules.files, read_rules(Source("--exact", text))))
+
+
+@lru_cache(KEEP)
+def with_numbers(rules: RuleSet, origin: str, numbers: tuple[tuple[str, int], ...]) -> RuleSet:
+    """Return the rules with numbers of the policy in force: themselves if they have these numbers."""
+    changed = [(name, value) for name, value in numbers if rules.numbers[name].value != value]
+    text = "".join(f"override number {name} = {value}\n" for name, value in changed)
+    return RuleSet((*rules.files, read_rules(Source(origin, text)))) if changed else rules
 
 
 def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:

@@ -293,7 +293,7 @@ def backend(graph: GraphModule, example_inputs: CallInputs, **options: Any) -> F
     Args:
         graph: the part.
         example_inputs: the arguments of its first call.
-        options: of torch.compile, passed to `dplc.compile` (device, rules, target, settings, db, explore, exact);
+        options: of torch.compile, passed to `dplc.compile` (device, rules, target, settings, db, explore, exact, tf32);
             `shares` is a `Shares`, which counts the ops that are compiled and those that run in eager.
 
     Returns:

@@ -315,6 +315,13 @@ class PackWord(Instruction):
     values: tuple[Expr, ...]
 
 
+class RoundWord(Intrinsic):
+    """A word of a fragment of f32 becomes the nearest number of TF32: tensor cores would cut its last bits off."""
+
+    call: ClassVar[str] = "round_word({into})"
+    into: Expr
+
+
 class Multiply(Convergent):
     """Add a * b to acc, for fragments of a warp in the layouts of an atom. acc, a and b name their first registers."""
 

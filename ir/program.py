@@ -42,13 +42,22 @@ class Instruction(Stmt):
 Block = tuple[Stmt, ...]
 
 
-class Kernel(Node):
-    """One launch: Loop IR, Tile IR (the body is one Tile) or Kernel IR, as its statements determine."""
+PRECISIONS = ("f32", "tf32")
 
+
+class Kernel(Node):
+    """One launch: Loop IR, Tile IR (the body is one Tile) or Kernel IR, as its statements determine.
+
+    precision: to which tensor cores may round the operands of f32 products (`-> y: f32[8] in tf32`), one of PRECISIONS.
+    A rule that builds kernels keeps the precision.
+    """
+
+    sticky: ClassVar[FieldNames] = ("precision",)
     name: Name
     ins: tuple[Param, ...]
     outs: tuple[Param, ...]
     body: Block
+    precision: Dtype = PRECISIONS[0]
 
     @property
     def params(self) -> tuple[Param, ...]:

@@ -94,6 +94,14 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _convolutions_in_f32() -> None:
+    """Set torch so that results are as near to float64 as f32 is: `test_tf32` has the settings that torch begins with."""
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = False
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _explore_without_a_clock() -> None:
     """Stop the clock of exploration: what it finds depends on counts alone, however busy the machine is."""
     from dplc.engine.explore import saturate, search

@@ -509,6 +509,11 @@ DPLC_FN uint32_t to_tf32(float x) {  // to nearest, ties away from zero
   __builtin_memcpy(&word, &x, 4);
   return isfinite(x) ? (word + 0x1000u) & 0xffffe000u : word;
 }
+DPLC_FN void round_word(uint32_t& word) {
+  float x;
+  __builtin_memcpy(&x, &word, 4);
+  word = to_tf32(x);
+}
 
 // ---- products of matrices in shared memory, which the runtime makes ---------------------------------------------------
 

@@ -37,6 +37,8 @@ from ...ir.kernel import (
     Multiply,
     PackWord,
     QueueProduct,
+    Replicate,
+    RoundWord,
     WaitProducts,
 )
 from ...ir.loop import Load
@@ -115,9 +117,17 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
         idx = tuple(by_steps(tidied(low, e), low.ranges) for e in substitute(stmt.idx, images))
         address = shared_tile_address(low, stage, idx, f"{stmt.dst}_rd")
         into = Element(words.name, (multiply(row_major(iterations, outer), count),))
-        load = nest(low, outer, (LoadMatrix(into, address, count, int(form == COLUMNS)),))
+        matrices = LoadMatrix(into, address, count, int(form == COLUMNS))
+        load = nest(low, outer, (matrices, *_rounded(low, words, into, count)))
     low.env[stmt.dst] = words
     return (fragments(low, words), *load)
+
+
+def _rounded(low: Lowering, words: Words, into: Element, count: int) -> Block:
+    """Return the rounding of words that ldmatrix loaded as they are: of f32, for tensor cores multiply in TF32."""
+    word = fresh(low, "word")
+    rounding = RoundWord(Element(into.name, (add(into.index[0], Var(word)),)))
+    return (Replicate(word, count, (rounding,)),) if words.dtype == "f32" else ()
 
 
 def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:

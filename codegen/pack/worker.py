@@ -129,7 +129,6 @@ class PackWorker:
             torch.cuda.init()
             self._own = torch.cuda.Stream()
             torch.cuda.set_stream(self._own)
-            torch.backends.cudnn.allow_tf32 = False  # as products of float32 are by default
         self.driver = Driver(torch.cuda.current_device() if memory == "cuda" else 0)
         if self.driver.arch != pack.arch:
             raise DplcError(

@@ -327,7 +327,7 @@ def run_case(compiled: CompiledCase) -> None:
 def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Tensor], partly: bool = False) -> Judgement:
     """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
     captured = compiled.compilation.captured
-    references, eager = run_reference(captured, tensors), run_eager(captured, tensors)
+    references, eager = run_reference(captured, tensors), run_eager(captured, tensors, compiled.compilation.target)
     if partly:
         stored = [is_written(result) for result in results]
         results, references, eager = (

@@ -62,6 +62,7 @@ from .fx_rewrites import (
     views_among,
 )
 from .places import SourcePlaces
+from .precision import one_precision
 from .signature import (
     Attribute,
     Capture,
@@ -352,6 +353,7 @@ def _tracing() -> Iterator[None]:
     with (
         quiet_logs(logging.ERROR), warnings.catch_warnings(), redirect_stderr(io.StringIO()), quiet,
         torch.no_grad(), preserve_node_meta(), by_types(), leaving_autocast(), _use_lazy_graph_module(True),
+        one_precision(),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
         yield

@@ -103,6 +103,7 @@ class Flags:
     settings: Repeated = NONE
     prefer: Repeated = NONE
     exact: bool = False
+    tf32: str = "auto"
     target: str | None = None
     explore: bool = False
     db: Path | None = None

@@ -24,9 +24,11 @@ from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedL
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import CudaKernel
 from ...codegen.launch import memory_of
+from ...codegen.target import Target
 from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, no_such
 from ...ir.expr import Size, is_int
+from ...ir.interp.torch import in_tf32
 from ...ir.node import Node
 from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
@@ -119,7 +121,8 @@ def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
     rules. The target is that of `--target`, else the GPU of this machine unless another device is requested, else
     sm_80. Rules and policy numbers for one device are in force only if the target is that device.
     """
-    return compiler_with(target_for(choose_device(device), flags.target), flags.rules, flags.pinned, flags.exact)
+    machine = target_for(choose_device(device), flags.target)
+    return compiler_with(machine, flags.rules, flags.pinned, flags.exact, tf32=flags.tf32)
 
 
 def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) -> Capture:
@@ -519,7 +522,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
         if on_gpu:
             torch.cuda.synchronize(device)
     elapsed = time.perf_counter() - start
-    found = _judged(captured, results)
+    found = _judged(captured, results, compilation.target)
     if flags.out is not None:
         save_outputs(flags.out, results)
     for note in (*compiled.notes, *found.notes):
@@ -539,11 +542,15 @@ def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
     _check(found)
 
 
-def _judged(captured: Capture, results: list[Tensor]) -> Judgement:
+def _judged(captured: Capture, results: list[Tensor], target: Target) -> Judgement:
     with bars("computing what it means"):
-        if isinstance(captured, Dump):
-            return judge(results, reference_of(captured, captured.tensors))
-        return judge_program(captured, captured.tensors, results, captured.reference)
+        if isinstance(captured, Dump) and captured.level != "torch":
+            given = captured.tensors
+            tf32 = any(isinstance(unit, Kernel) and unit.precision == "tf32" for unit in captured.units)
+            eager = reference_of(captured, {n: in_tf32(x) for n, x in given.items()}) if tf32 else None
+            return judge(results, reference_of(captured, given), eager)
+        own = None if isinstance(captured, Dump) else captured.reference
+        return judge_program(captured, captured.tensors, results, own, target)
 
 
 def _check(found: Judgement) -> None:
@@ -597,7 +604,7 @@ def _report_check(compilation: Compilation, device: str, flags: Flags) -> None:
     with contextlib.suppress(EmulatorError):  # a kernel that does not end is a finding
         with bars("running in checked mode"):
             results = compiled.run({})
-        judged = _judged(compilation.captured, results)
+        judged = _judged(compilation.captured, results, compilation.target)
     found, launches = checker.findings, checker.launches
     if flags.as_json:
         errors = {"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged)

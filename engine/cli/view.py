@@ -131,7 +131,7 @@ def _program(flags: Flags, shown: LivePage) -> LiveProgram:
 
         captured = captured_model(flags)[1].captured
     return LiveProgram(
-        captured, shown, flags.rules, flags.pinned, machine, flags.exact,
+        captured, shown, flags.rules, flags.pinned, machine, flags.exact, flags.tf32,
         SearchRequest(flags.tune or 0, flags.explore), flags.check,
     )  # fmt: skip
 

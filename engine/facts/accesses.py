@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
-from ...ir.expr import Axis, Binary, NameSet, Var, binary, free_names, is_int, linear
+from ...ir.expr import Axis, Binary, NameSet, Var, binary, compare, free_names, is_int, linear
 from ...ir.facts.layout import (
     DTYPE_BYTES,
     SECTOR,
@@ -33,13 +33,13 @@ from ...ir.facts.warp_accesses import STAGED_DTYPES
 from ...ir.loop import Load, Store
 from ...ir.node import CLASSES, Node, distinct, each_once, memoised, values
 from ...ir.program import Block, Kernel, Param, Stmt
-from ...ir.ranges import simplify
+from ...ir.ranges import decide, simplify
 from ...ir.sizes import at_hint
 from ...ir.tile import SharedTile, Stage
-from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, statement_fact
+from ..language.evaluate import AxisList, Expression, ExpressionList, NameList, NumberList, ValueList, statement_fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
-from .structure import axis_names, multiplies_values
+from .structure import axis_names, conjuncts, multiplies_values
 
 TILE = "module loop tile"
 
@@ -383,6 +383,18 @@ def rows_alike(body: Block, axis: Var, extent: int) -> int:
 def simplified(idx: ExpressionList, name: Var, extent: int) -> ExpressionList:
     """Simplify indices, given that a name is at least 0 and below an extent."""
     return tuple(simplify(place, {name.name: (0, extent - 1)}) for place in idx)
+
+
+@statement_fact
+def stays_inside(
+    site: Site, buf: Var, places: ExpressionList, condition: Expression, loops: NameList, extents: NumberList
+) -> bool:
+    """Return whether places are in a buffer where a condition holds, given the extents of loops that are new."""
+    ranges = ranges_of(site.kernel) | {v.name: (0, n - 1) for v, n in zip(loops, extents, strict=True)}
+    known = conjuncts(condition)
+    ends = zip(places, params(site.kernel)[buf.name].shape, strict=True)
+    tests = (compare(op, place, end) for place, size in ends for op, end in ((">=", 0), ("<", size)))
+    return all(test in known or decide(test, ranges) is True for test in tests)
 
 
 @each_once

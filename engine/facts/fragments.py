@@ -44,7 +44,6 @@ from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
 from ..language.evaluate import Expression, StatementList, ValueList, fact, statement_fact, tile_fact
-from ..language.rule import policy
 from ..rewrite.statements.site import Site
 from .shared_memory import kept_inside, thread_number
 from .structure import axis_names, conjuncts
@@ -157,9 +156,9 @@ def computes(site: Site, atom: AtomRecord, products: ValueList) -> bool:
 
 @tile_fact
 def atom_multiplies(site: Site, atom: AtomRecord, a: Var, b: Var) -> bool:
-    """Return whether an atom multiplies operands of two dtypes. f32 loses bits: it needs the policy `tf32_products`."""
-    asked = a.name != "f32" or policy(site.target).tf32_products > 0
-    return asked and ATOMS[atom.name.name].multiplies(a.name, b.name)
+    """Return whether an atom multiplies operands of two dtypes. f32 loses bits: it needs a kernel in TF32."""
+    kept = a.name == "f32" and site.kernel.precision == "f32"
+    return not kept and ATOMS[atom.name.name].multiplies(a.name, b.name)
 
 
 @tile_fact

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, is_int, multiply, only_sizes
+from ...ir.expr import Binary, Call, Sum, Var, add, both, compare, free_names, is_int, multiply, only_sizes
 from ...ir.facts.structure import (
     accumulators,
     block_dtypes,
@@ -199,12 +199,14 @@ def _whole(value: Any, name: Var) -> int:
 
 
 def _digits_of(value: Any, name: Var) -> list[Binary]:
-    """Return the quotients and remainders of a name by numbers."""
+    """Return the quotients and remainders by numbers of a name, or of its sum with a number."""
     return [e for e in distinct(value, Binary) if _is_digit(e, name)]
 
 
 def _is_digit(e: Any, name: Var) -> bool:
-    return e.__class__ is Binary and e.op in ("//", "%") and e.a is name and is_int(e.b)
+    if e.__class__ is not Binary or e.op not in ("//", "%") or not is_int(e.b):
+        return False
+    return e.a is name or (e.a.__class__ is Sum and e.a.terms == ((name, 1),))
 
 
 @statement_fact

@@ -395,8 +395,8 @@ def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
     """
     whole = tidy(place, known)
     divided = _one_quotient(whole)
-    if divided is not None:
-        return _reaches(divided[0], multiply(extent, divided[1]), condition, known)
+    if divided is not None and _reaches(divided[0], multiply(extent, divided[1]), condition, known):
+        return True
     terms, (atom, n) = linear(whole)[0], next(iter(linear(condition.a)[0].items()), (None, 1))
     times = max(terms.get(atom, 0) // n, 1)
     more = tidy(subtract(place, multiply(condition.a, times)), known)

@@ -618,23 +618,61 @@ def each(setting: NumberList, n: int) -> NumberList:
     return setting if len(setting) == n else setting * n
 
 
+class Taps(NamedTuple):
+    """The elements of windows that cover an output index, without those that the stride skips.
+
+    axes: their number, for each dimension; places: the element of the window, if there is one; starts: where in the
+    input the window begins; met: the condition that there are such an element and such a window; regular: whether
+    every index is covered by as many of them, but for the edges.
+    """
+
+    axes: tuple[AxisIndex, ...]
+    places: tuple[Expr, ...]
+    inside: Expr
+    starts: tuple[Expr, ...]
+    met: Expr
+    regular: bool
+
+
 @torch_fact
-def met(
+def taps(
+    site: TorchSite,
     ps: AxisList,
-    ks: AxisList,
+    window: NumberList,
     stride: NumberList,
     dilation: NumberList,
     padding: NumberList,
-    x: Tensor,
-) -> Expression:
-    """Return the condition that the window from some element of x covers output index `ps` with its element `ks`."""
-    condition: Expr = True
-    for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, tail(x.shape, len(ps)), strict=True):
-        ahead = subtract(add(p, a), multiply(k, d))
-        condition = both(condition, both(compare(">=", ahead, 0), compare("<", ahead, n * s)))
-        if s > 1:
-            condition = both(condition, compare("==", modulo(ahead, s), 0))
-    return condition
+    extents: NumberList,
+) -> Taps:
+    """Return the windows over an input of some extents that cover the output index `ps`, for each element that can.
+
+    Element k of the window at input index n is at n*stride + k*dilation - padding. So k is one of every few: of those
+    with the first of them, which depends on the remainder of the output index alone (its phase).
+    """
+    places, starts, found, met, inside = [], [], [], True, True
+    for p, size, s, d, a, n in zip(ps, window, stride, dilation, padding, extents, strict=True):
+        shared = math.gcd(s, d)
+        step = s // shared  # 1: all elements cover the same indices, or none does
+        inverse = pow(d // shared, -1, step) if step > 1 else 0
+        tap = site.axis(-(-size // step))
+        phase = modulo(add(p, a), s)
+        first = phase if d == 1 else modulo(multiply(floordiv(phase, shared), inverse), step)
+        place = add(first, multiply(tap, step))
+        start = add(floordiv(add(p, a), s), floordiv(subtract(phase, multiply(first, d)), s))
+        start = subtract(start, multiply(tap, d // shared))
+        if step == 1:
+            start = floordiv(subtract(add(p, a), multiply(tap, d)), s)
+        if size % step:  # past the last element, the window is beyond the input: both operands are zero
+            start = add(start, multiply(floordiv(place, size), add(n, d * size)))
+            inside = both(inside, compare("<", place, size))
+        met = both(met, both(compare(">=", start, 0), compare("<", start, n)))
+        if shared > 1:
+            met = both(met, compare("==", modulo(phase, shared), 0))
+        found.append(tap)
+        places.append(place)
+        starts.append(start)
+    regular = all(d % s or s == 1 for s, d in zip(stride, dilation, strict=True))
+    return Taps(tuple(found), tuple(places), inside, tuple(starts), met, regular)
 
 
 # ---- adaptive pools: part p of n elements cut into m is p*n // m .. ceil((p + 1)*n / m)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...codegen.target import Target
@@ -12,11 +12,12 @@ from ...codegen.target import target as default_target
 from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.index import operate
 from ...ir.node import Expr
-from ...ir.program import Kernel, Param, TensorType
-from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, dtype, operands, postorder
+from ...ir.program import PRECISIONS, Kernel, Param, TensorType
+from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, dtype, factors, operands, postorder
 from ...ir.text import html
 from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
+from ..capture.precision import tf32_operators
 from ..language import core as s
 from ..language.evaluate import Environment
 from ..language.rule import Rule, policy
@@ -286,7 +287,13 @@ class Kernels:
         made = lift.kernel()
         held = {name: self.sources.get(term, term) for name, term in lift.holds.items()}
         self.lifted.append(held | {entry.buffer.name: entry.value for entry in group})
-        return made
+        return Kernel(made.name, made.ins, made.outs, made.body, self._precision(held.values()))
+
+    def _precision(self, values: Iterable[Term]) -> str:
+        """Return the precision of a kernel: TF32 if torch multiplies so in every op with an f32 product in it."""
+        totals = [total for total in values if {*map(dtype, factors(total))} == {"f32"}]
+        ops = {origin.op if (origin := self.names.origins.get(total)) else "" for total in totals}
+        return PRECISIONS[bool(ops) and ops <= tf32_operators(self.target)]
 
     def _writes(self, group: Group) -> list[Write]:
         """Return the writes of a kernel, over the loops of its first value or, side by side, of the whole."""

@@ -56,7 +56,8 @@ def _head(node: s.Syntax) -> str:
         case s.DropStatement():
             return f"drop {expression(node.run)}"
         case s.Unit():
-            return f"{node.kind} {node.name}({items(node.ins)}) -> {items(node.outs)}"
+            precision = f" in {node.precision}" if node.precision else ""
+            return f"{node.kind} {node.name}({items(node.ins)}) -> {items(node.outs)}{precision}"
         case eq.LetStatement():
             return f"let {node.name} = {expression(node.value)}"
         case eq.UseForm():

@@ -37,6 +37,8 @@ def _unit(node: Any) -> Shape:
     for item in node.ins:
         if isinstance(item, s.SizeItem):
             raise DplcError("sizes stand in the heads of programs, not of rules", item)
+    if node.precision:
+        raise DplcError("rules keep the precision of a kernel, and do not say it", node)
     return Shape(Kernel, {"name": named(node.name, node), "ins": node.ins, "outs": node.outs, "body": node.body}, node)
 
 

@@ -627,6 +627,7 @@ def compile_model(
     db: str | Path | bool | None = None,
     explore: bool = False,
     exact: bool = False,
+    tf32: str = "auto",
     rows: Wanted = True,
 ) -> Model:
     """Compile a model for `batch` sequences of `seq_len` tokens.
@@ -647,7 +648,7 @@ def compile_model(
         rules, target, settings: as in `dplc.compile`.
         db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`.
         explore: search spellings and cuts together, weights as their files have them.
-        exact: no rule that reorders floating point fires.
+        exact, tf32: as in `dplc.compile`.
         rows: the parts of the range that are compiled separately when a call first needs them, as in `dplc.compile`; by
             default the usual ones of one size, False for none.
 
@@ -661,7 +662,7 @@ def compile_model(
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOAT_NAMES))
     decisions, shape = list[str](), ModelShape(seq_len, batch, FLOAT_NAMES[dtype], layers)
     where, options = compile_options(
-        _device(device), rules, target, settings, exact=exact, db=db, explore=explore, tell=decisions.append
+        _device(device), rules, target, settings, exact=exact, tf32=tf32, db=db, explore=explore, tell=decisions.append
     )
     made = compile_source(find(str(path_or_id)), shape, options, rows)
     return Model(made, where, logged(decisions, made.compilation))

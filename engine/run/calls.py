@@ -40,6 +40,7 @@ from ..capture.capture import bits, modules_of, plain_parts
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.export import dtype_name
 from ..capture.fx_rewrites import Function
+from ..capture.precision import tf32_operators
 from ..capture.signature import Capture, Tensors, check_kind, parts_of
 from ..compiler import Compilation, SizePlaces, places_of_sizes
 from ..cost.instruction_counts import instruction_counts
@@ -295,6 +296,7 @@ KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "target": (_is(str, Target), "the name of an architecture or a device"),
     "settings": (_are_settings, "a dict: {rule: {parameter: value}}"),
     "db": (_is(bool, str, Path), "the file of a store, or False"),
+    "tf32": (_is(str), "auto, on or off"),
     **dict.fromkeys(SWITCHES, (_is(bool), "True or False")),
 }
 
@@ -398,19 +400,25 @@ def judge_program(
     tensors: Tensors,
     results: Sequence[Tensor],
     eager: Sequence[Tensor] | None,
+    target: Target,
     gates: Mapping[str, float] | None = None,
 ) -> Judgement:
-    """Judge the outputs of a program. gates: see `judge`.
+    """Judge the outputs of a program for a target. gates: see `judge`.
 
-    Where an element is wrong, errors of rounding are drawn for every op of the references.
+    Where tensor cores multiply in TF32, eager does too: as torch on that device, whatever `eager` says. Where an
+    element is wrong, errors of rounding are drawn for every op of the references.
     """
-    rounded = (run_reference(captured, tensors, partial(torch_meaning.run, seed=seed)) for seed in range(ROUNDINGS))
+    tf32 = tf32_operators(target)
+    if any(op.op in tf32 for op in captured.graph.body):
+        eager = run_eager(captured, tensors, target)
+    meaning = partial(torch_meaning.run, tf32=tf32)
+    rounded = (run_reference(captured, tensors, partial(meaning, seed=seed)) for seed in range(ROUNDINGS))
     return judge(results, run_reference(captured, tensors), eager, gates, rounded)
 
 
-def run_eager(captured: Capture, tensors: Tensors) -> list[Tensor]:
-    """Return the outputs of a program as torch computes them, one op after the other in its own dtypes."""
-    return run_reference(captured, tensors, partial(torch_meaning.evaluated, wide=False))
+def run_eager(captured: Capture, tensors: Tensors, target: Target) -> list[Tensor]:
+    """Return the outputs as torch computes them on a target, one op after the other in its own dtypes or in TF32."""
+    return run_reference(captured, tensors, partial(torch_meaning.evaluated, wide=False, tf32=tf32_operators(target)))
 
 
 def _at_sizes_of(graph: TorchGraph, tensors: Tensors) -> TorchGraph:

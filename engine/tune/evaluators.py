@@ -36,6 +36,7 @@ from ...codegen.pack.worker import BoundProgram, EventTimer
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.interp.loop import run
+from ...ir.interp.torch import in_tf32
 from ...ir.loop import For
 from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Param, delivered, supplied
@@ -60,7 +61,8 @@ from ..store.store import Basis, FrozenRecord, Score
 WHOLE_ITERATIONS = 1 << 22  # innermost iterations that are computed in a few seconds at most
 FEWEST = 8  # iterations of a free loop that are looked at, at least
 Tensors = dict[str, Tensor]
-Expected = dict[str, tuple[Tensor, Tensor]]  # {output: (values in float64, mask of the computed elements)}
+# {output: (values in float64, the same of inputs in TF32 if tensor cores round them, mask of the computed elements)}
+Expected = dict[str, tuple[Tensor, Tensor | None, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class TuningSubject:
     @property
     def checked(self) -> str:
         """Compared part of the outputs as text: `whole`, or a number of elements."""
-        masks = [where for _, where in self.expected.values()]
+        masks = [where for _, _, where in self.expected.values()]
         compared, every = sum(int(where.sum()) for where in masks), sum(where.numel() for where in masks)
         return "whole" if compared == every else f"{compared} of {every} elements"
 
@@ -93,9 +95,19 @@ def subject_of(program: Kernels) -> TuningSubject:
     """Return the inputs and reference values of a program. Raises ScheduleError for one without a meaning."""
     tensors = {param.name: draw(param) for param in supplied(program)}
     stores: dict[str, np.ndarray] = {}
-    memory = run(program, in_float64(tensors), stores, _sample(program[0]) if len(program) == 1 else {})
-    pairs = {p.name: (memory[p.name], stores[p.name] > 0) for p in delivered(program)}
-    return TuningSubject(tensors, {n: (torch.from_numpy(a), torch.from_numpy(b)) for n, (a, b) in pairs.items()})
+    sample = _sample(program[0]) if len(program) == 1 else {}
+    memory, rounded = run(program, in_float64(tensors), stores, sample), dict[str, np.ndarray]()
+    if any(kernel.precision == "tf32" for kernel in program):
+        rounded = run(program, in_float64({name: in_tf32(x) for name, x in tensors.items()}), {}, sample)
+    expected = {
+        p.name: (
+            torch.from_numpy(memory[p.name]),
+            torch.from_numpy(rounded[p.name]) if rounded else None,
+            torch.from_numpy(stores[p.name] > 0),
+        )
+        for p in delivered(program)
+    }
+    return TuningSubject(tensors, expected)
 
 
 def launches(made: Launched) -> Program:
@@ -107,9 +119,10 @@ def launches(made: Launched) -> Program:
     return Program(made.cuda, given, results, (), temporaries, tuple(map(bound, made.kernels, made.cuda)))
 
 
-def compared(got: Tensor, values: Tensor, where: Tensor) -> Judgement:
-    """Return the judgement of a result at some of its elements."""
-    return judge([got[where]], [values[where]])
+def compared(got: Tensor, values: Tensor, rounded: Tensor | None, where: Tensor) -> Judgement:
+    """Return the judgement of a result at some of its elements. rounded: values from inputs in TF32."""
+    eager = None if rounded is None else [rounded[where].to(got.dtype)]
+    return judge([got[where]], [values[where]], eager)
 
 
 def _sample(kernel: Kernel) -> dict[str, np.ndarray]:
@@ -194,9 +207,10 @@ def _verdict(made: Launched) -> Verdict:
         return Verdict(how, problem.what)
     if executor.findings:
         return Verdict(how, executor.findings[0].message)
-    for name, (values, where) in subject.expected.items():
+    for name, (values, rounded, where) in subject.expected.items():
         got = torch.as_tensor(results[name]).reshape(values.shape)
-        found = compared(got, values, where if some is None else where & is_written(got))  # elements that both computed
+        both = where if some is None else where & is_written(got)  # elements that both computed
+        found = compared(got, values, rounded, both)
         if not found.ok:
             return Verdict(how, f"`{name}` differs by {found.relative:.2g} of its largest value from float64")
     return Verdict(how)

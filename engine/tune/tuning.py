@@ -283,8 +283,8 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
         return "", problem.what
     captured = made.captured
     tensors = {**captured.tensors, **given}
-    own = run_eager(captured, tensors) if given else captured.reference
-    found = judge_program(captured, tensors, results, own)
+    own = run_eager(captured, tensors, made.compiler.target) if given else captured.reference
+    found = judge_program(captured, tensors, results, own, made.compiler.target)
     if not found.ok:
         return "", f"an output differs by {found.relative:.2g} of its largest value from float64"
     return "emulator, the program whole", ""

@@ -85,7 +85,7 @@ def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return OperatorVerdict(WRONG, f"{got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}")
     if not any(UNWRITTEN in statement.op for statement in graph.body):
-        found = judge_program(captured, tensors, results, eager)
+        found = judge_program(captured, tensors, results, eager, compiler.target)
         if not found.ok:
             return OperatorVerdict(WRONG, f"off by {found.absolute:.2e}")
     return OperatorVerdict(RIGHT)

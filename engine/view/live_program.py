@@ -64,6 +64,7 @@ class LiveProgram:
     settings: Sequence[str]
     target: Target
     exact: bool = False
+    tf32: str = "auto"
     searches: SearchRequest = field(default_factory=SearchRequest)
     check: bool = False
     switches = Switches()
@@ -169,7 +170,7 @@ class LiveProgram:
         text = "".join(f"without {rules.rule(name).name}\n" for name in sorted(switches.without))
         if text:
             rules = rules.extended(read_rules(Source("switches of dplc view", text)))
-        return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace())
+        return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace(), self.tf32)
 
     def files(self) -> set[tuple[Path, int, int]]:
         """Return each rule file with its modification time and size."""

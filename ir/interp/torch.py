@@ -6,13 +6,13 @@ Torch is imported when a program runs, never before: `ir` stays light.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..diagnostic import DplcError, first_line
 from ..dtypes import FLOATS
 from ..expr import Var
-from ..node import Value
+from ..node import Value, nodes
 from ..schemas import DTYPES, PARTS, names, op_name
 from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
@@ -194,12 +194,12 @@ def aten_names() -> dict[str, str]:
     return {op_name(name): name for name in sorted(functional, key=lambda name: (not name.startswith("_"), name))}
 
 
-def run(graph: TorchGraph, tensors: Args, seed: int | None = None) -> list[Any]:
+def run(graph: TorchGraph, tensors: Args, seed: int | None = None, tf32: Collection[str] = ()) -> list[Any]:
     """Return the outputs of a program for the tensors of its inputs.
 
     tensors: {input name: tensor of the declared shape}, on any device. Floating-point values are computed in float64,
-    whatever dtype the program names. seed: draws errors of rounding for every op. Returns one tensor per output, on
-    the CPU. Raises KeyError for a missing input.
+    whatever dtype the program names. seed: draws errors of rounding for every op, with those of the operators
+    in `tf32` (see `evaluated`). Returns one tensor per output, on the CPU. Raises KeyError for a missing input.
     """
     import torch
 
@@ -208,20 +208,27 @@ def run(graph: TorchGraph, tensors: Args, seed: int | None = None) -> list[Any]:
     try:
         with torch.no_grad():
             values = {param.name: _widen(torch.as_tensor(tensors[param.name])) for param in graph.ins}
-            return evaluated(graph, values, noise=None if seed is None else torch.Generator().manual_seed(seed))
+            noise = None if seed is None else torch.Generator().manual_seed(seed)
+            return evaluated(graph, values, noise=noise, tf32=() if seed is None else tf32)
     finally:
         torch.set_default_dtype(before)
 
 
-def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True, noise: Any = None) -> list[Any]:
+def evaluated(
+    graph: TorchGraph, values: dict[str, Any], wide: bool = True, noise: Any = None, tf32: Collection[str] = ()
+) -> list[Any]:
     """Compute the outputs of a program, op by op. values: {input: its value}, extended by the value of every op.
 
     wide: dtypes that the program names are float64 where they are floats; without it, as the program says. noise: a
-    generator that draws errors of rounding.
+    generator that draws errors of rounding. tf32: the operators whose f32 operands are rounded to TF32.
     """
+    kinds = {param.name: param.dtype for param in graph.ins}
     for statement in graph.body:
+        kinds[statement.dst] = statement.types[0].dtype
         try:
-            made = applied(statement, values, wide)
+            in_tf32 = statement.op in tf32 and kinds[statement.dst] == "f32"
+            given = {**values, **_in_tf32(statement, values, kinds, noise)} if in_tf32 else values
+            made = applied(statement, given, wide)
             values[statement.dst] = made if noise is None else _rounded(statement, made, noise)
         except (
             RuntimeError,
@@ -252,6 +259,32 @@ def _rounded(statement: TorchOp, made: Any, noise: Any) -> Any:
         return torch.where(exact.to(kind) == exact, exact, (exact * (1 + error)).to(kind))
 
     return torch.utils._pytree.tree_map_only(torch.Tensor, moved, made)
+
+
+TF32_ROUNDOFF = 2.0**-11  # the largest relative error of a number that is rounded to TF32
+
+
+def _in_tf32(statement: TorchOp, values: Args, kinds: Mapping[str, str], noise: Any) -> Args:
+    """Return the f32 operands of an op rounded to TF32. noise: moves each by a random error of that size at most."""
+    import torch
+
+    def rounded(x: Any) -> Any:
+        if noise is None:
+            return in_tf32(x)
+        return x * (1 + TF32_ROUNDOFF * (2 * torch.rand(x.shape, generator=noise, dtype=x.dtype) - 1))
+
+    read = {x.name for x in nodes(statement, Var)}
+    return {name: rounded(values[name]) for name in read if kinds.get(name) == "f32"}
+
+
+def in_tf32(x: Any) -> Any:
+    """Return a tensor with numbers of f32 rounded to the nearest of TF32, ties away from zero, as by `cvt.rna`."""
+    import torch
+
+    if x.dtype not in (torch.float32, torch.float64):
+        return x
+    nearest = (x.float().contiguous().view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
+    return torch.where(x.isfinite(), nearest.to(x.dtype), x)
 
 
 def _widen(tensor: Any) -> Any:

@@ -518,8 +518,8 @@ class _Build(Transformer[Any, Any]):
     # ---- statements
     def unit(self, meta: Meta, c: Parts) -> s.Unit:
         arrow = next(i for i, x in enumerate(c) if isinstance(x, Token) and x.type == "ARROW")
-        ins, outs = (tuple(x for x in part if x is not None) for part in (c[2:arrow], c[arrow + 1 : -1]))
-        return s.Unit(self.place(c[1]), str(c[0]), str(c[1]), ins, outs, c[-1])
+        ins, outs = (tuple(x for x in part if x is not None) for part in (c[2:arrow], c[arrow + 1 : -2]))
+        return s.Unit(self.place(c[1]), str(c[0]), str(c[1]), ins, outs, c[-1], None if c[-2] is None else str(c[-2]))
 
     def size(self, meta: Meta, c: Parts) -> s.SizeItem:
         low, high, multiple, hint = (None if x is None else int(self.int_(meta, [x]).value) for x in (*c[1:4], c[5]))

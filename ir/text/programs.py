@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ..diagnostic import DplcError, Source, did_you_mean
 from ..expr import Size
 from ..node import Node
-from ..program import LEVELS, Kernel
+from ..program import LEVELS, PRECISIONS, Kernel
 from ..tensor import TensorGraph
 from ..torch import TorchGraph
 from . import syntax as s
@@ -26,7 +26,8 @@ def print_unit(unit: Node) -> str:
     """Print a kernel or a graph, without a newline at the end."""
     if isinstance(unit, Kernel):
         ins = ", ".join((*print_sizes(unit), *map(print_value, unit.ins)))
-        head = f"kernel {unit.name}({ins}) -> {', '.join(map(print_value, unit.outs))}:"
+        precision = "" if unit.precision == PRECISIONS[0] else f" in {unit.precision}"
+        head = f"kernel {unit.name}({ins}) -> {', '.join(map(print_value, unit.outs))}{precision}:"
         return f"{head}\n{print_block(unit.body, 1)}"
     if isinstance(unit, TensorGraph):
         return print_graph(unit)
@@ -78,8 +79,12 @@ def read_unit(unit: s.Syntax, level: str | None = None, sizes: Binding | None = 
     if not isinstance(unit, s.Unit):
         raise DplcError("a program holds kernels and graphs only", unit, "rules are given by --rules")
     unit = settled(unit, sizes)
+    precision = unit.precision or PRECISIONS[0]
+    if precision not in PRECISIONS or (unit.precision and unit.kind == "graph"):
+        what = f"`in {precision}` is no precision of a {unit.kind}"
+        raise DplcError(what, unit, f"a kernel multiplies in {' or in '.join(PRECISIONS)}; a graph does not say")
     if unit.kind == "kernel":
-        return Kernel(unit.name, read_params(unit.ins), read_params(unit.outs), read_block(unit.body))
+        return Kernel(unit.name, read_params(unit.ins), read_params(unit.outs), read_block(unit.body), precision)
     if level == "torch" or (level is None and any(isinstance(x, s.Assign) and x.types for x in unit.body)):
         return read_torch_graph(unit)
     return read_graph(unit)

@@ -227,13 +227,14 @@ class SizeItem(Syntax):
 
 @syntax_node
 class Unit(Syntax):
-    """`kernel f(ins) -> outs:` or `graph`. ins, outs: ParamItem, SizeItem or Run."""
+    """`kernel f(ins) -> outs:` or `graph`. ins, outs: ParamItem, SizeItem or Run. precision: as in `outs in tf32:`."""
 
     kind: str
     name: str
     ins: Nodes
     outs: Nodes
     body: Nodes
+    precision: str | None = None
 
 
 @syntax_node

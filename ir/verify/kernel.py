@@ -44,6 +44,7 @@ from ..kernel import (
     QueueProduct,
     Registers,
     Replicate,
+    RoundWord,
     Shuffle,
     StoreTo,
     TensorMap,
@@ -379,6 +380,11 @@ class KernelCheck:
         yield from self.elements(*stmt.values)
         if known and len(stmt.values) * DTYPE_BYTES[known.dtype or ""] != WORD_BYTES:
             yield f"a word does not hold {len(stmt.values)} values of {known.dtype}"
+
+    def round_word(self, stmt: RoundWord) -> Problems:
+        known = yield from self.words(stmt.into, 1)
+        if known and known.dtype != "f32":
+            yield f"a word of {known.dtype} is not rounded to TF32"
 
     def multiply(self, stmt: Multiply) -> Problems:
         atom = ATOMS[stmt.atom]
