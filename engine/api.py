@@ -22,6 +22,7 @@ from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.text import html
 from .capture.capture import capture
 from .capture.fx_rewrites import Function
+from .capture.precision import AS_CPU
 from .capture.signature import Capture, Tensors
 from .compiler import Compilation, Compiler, Stopwatch, compiler_with
 from .language.pipeline import describe
@@ -293,7 +294,8 @@ def compile(
         explore: search spellings and cuts together, and use the best candidate.
         exact: no rule that reorders floating point (@approx) fires, on any level, and nothing is in TF32.
         tf32: whether tensor cores multiply float32 in TF32: on, off, or auto, as torch's settings are now
-            (`torch.backends.cudnn.conv.fp32_precision`, `torch.backends.cuda.matmul.fp32_precision`).
+            (`torch.backends.cudnn.conv.fp32_precision`, `torch.backends.cuda.matmul.fp32_precision`). They are about
+            GPUs: for tensors on the CPU and no target, auto is off.
         dynamic: dimensions that are known at a call, {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}, or
             torch.export's `dynamic_shapes`: one program for every length of the range.
         rows: parts of the range that are compiled separately when a call first needs them (the log `dplc` says so). By
@@ -358,6 +360,8 @@ def compile_options(
     )  # fmt: skip
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
     rules = (rules,) if isinstance(rules, (str, Path)) else rules
+    if tf32 == "auto" and target is None and not chosen.startswith("cuda"):
+        tf32 = AS_CPU
     made = compiler_with(target_for(chosen, target, ordinal), rules, settings, exact, tf32=tf32)
     schedules = stored_schedules(made.tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     from .explore.candidates import best, remembered  # forty modules, for which an opened page does not wait

@@ -138,7 +138,7 @@ def toolchain(
     else:
         paths = tuple(str(path) for path in rules or ())
         tools = _kept(load(paths) if paths else _built_in(), {}, paths)
-    own = () if tf32 != "auto" else [name for name in numbers if tools.rules.numbers[name].overrides is not None]
+    own = () if tf32 in ("on", "off") else [name for name in numbers if tools.rules.numbers[name].overrides is not None]
     found = with_numbers(tools.rules, f"--tf32 {tf32}", tuple((n, v) for n, v in numbers.items() if n not in own))
     if not settings and not exact and found is tools.rules:
         return tools

@@ -18,6 +18,7 @@ from ...ir.torch import TorchGraph
 from ..language.rule import policy
 
 CHOICES = ("auto", "on", "off")
+AS_CPU = "auto on a CPU"  # which has no TF32: for tensors of a CPU that are compiled for no target in particular
 # By the number of `rules/policy.rw` that says whether their products are in TF32.
 OPERATORS = {
     "tf32_convolutions": (
@@ -36,7 +37,7 @@ def tf32_numbers(choice: str = "auto") -> dict[str, int]:
 
     Raises UsageError for an unknown choice.
     """
-    if choice not in CHOICES:
+    if choice not in (*CHOICES, AS_CPU):
         raise no_such("TF32 choice", choice, CHOICES)
     if choice != "auto":
         return dict.fromkeys(OPERATORS, int(choice == "on"))

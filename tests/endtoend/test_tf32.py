@@ -85,6 +85,16 @@ def test_settings_of_torch_choose_the_precision(name: str) -> None:
     assert (uses_tensor_cores(CONVOLUTION), uses_tensor_cores(PRODUCT)) == (convolutions, products)
 
 
+def test_tensors_on_the_cpu_are_multiplied_as_the_cpu_does() -> None:
+    """A program that is compiled for no GPU in particular is as exact as eager on the CPU."""
+    legacy(True, True)
+    inputs = operands(CONVOLUTION)
+    made = package.compile(PROGRAMS[CONVOLUTION][0], inputs, db=False)
+    assert {kernel.precision for kernel in made.compilation.kernels} == {"f32"}
+    made = package.compile(PROGRAMS[CONVOLUTION][0], inputs, db=False, tf32="on")
+    assert {kernel.precision for kernel in made.compilation.kernels} == {"tf32"}
+
+
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_option_overrides_settings_of_torch(kind: str) -> None:
     legacy(False, False)
