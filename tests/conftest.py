@@ -176,17 +176,11 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+def pytest_runtest_teardown() -> None:
     """Collect garbage between tests, and only where there is much. What is left then stays, until all is looked at again.
 
-    Tensors are few objects and many bytes: the memory of the process says how much they are. A file's own caches are
-    emptied after its last test.
+    Tensors are few objects and many bytes: the memory of the process says how much they are.
     """
-    module = item.getparent(pytest.Module)
-    if module is not None and (nextitem is None or nextitem.getparent(pytest.Module) is not module):
-        for function in vars(module.obj).values():
-            if getattr(function, "__module__", "") == module.obj.__name__ and hasattr(function, "cache_clear"):
-                function.cache_clear()
     grown = STATM.exists() and memory() > resident[0] + GROWTH
     made, collections, _ = gc.get_count()
     if grown or collections or made > GARBAGE // 2:

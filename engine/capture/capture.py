@@ -465,7 +465,7 @@ def capture_text(
     DplcError with a caret in the text.
     """
     program = parse(text)
-    evaluation = Evaluation(program, sizes, values)
+    evaluation = Evaluation(program, sizes)
     with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as undo:  # what a text may change
         undo.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.manual_seed(seed)
@@ -538,12 +538,11 @@ class Evaluation(TorchFunctionMode):
     second. Within a module's forward a factory is an op like any other. made: in order the factories with the versions
     and copies of their tensors, because the text may mutate those. scope: the variables of the text. calls: {(site,
     calls before): a module or parameter that the call returned, calls after it}; the second evaluation makes the same
-    calls. values: without, the copies have shapes and strides alone, in memory that nobody touches.
+    calls.
     """
 
-    def __init__(self, program: ParsedText, sizes: Binding, values: bool):
+    def __init__(self, program: ParsedText, sizes: Binding):
         super().__init__()
-        self._copy = torch.clone if values else torch.empty_like
         self.program, self.places = program, SourcePlaces(program.source)
         self.made: list[tuple[Function, int, TraceInput]] = []
         self.scope: dict[str, Any] = {}
@@ -603,7 +602,7 @@ class Evaluation(TorchFunctionMode):
             self._changed_weight = True
         elif function in FACTORIES and isinstance(result, Tensor) and not _initialises(frame):
             span, sizes = self.places.here(frame), sizes_of_factory((*args, *kwargs.values()), result.shape)
-            made = TraceInput("", self._copy(result.detach()), sizes, span=span, held=result)
+            made = TraceInput("", result.detach().clone(), sizes, span=span, held=result)
             self.made.append((function, result._version, made))
         return result
 

@@ -27,7 +27,7 @@ SINGLE_WARPS = ("a100", "rtx5090")  # on which single warps multiply
 
 NN = "torch.randn(512, 2048) @ torch.randn(2048, 2048)"
 NT = "F.linear(torch.randn(512, 2048), torch.randn(2048, 2048))"
-LARGE = "torch.randn(4096, 512) @ torch.randn(512, 4096)"
+LARGE = "torch.randn(4096, 4096) @ torch.randn(4096, 4096)"
 RAGGED = "torch.relu(torch.randn(500, 2000) @ torch.randn(2000, 1000) + torch.randn(1000))"
 SKINNY = "torch.randn(32, 3584) @ torch.randn(3584, 512)"
 ATTENTION = "F.scaled_dot_product_attention(*(torch.randn(1, 32, 1024, 64) for _ in 'qkv'), is_causal=True)"
@@ -55,7 +55,7 @@ class Made(NamedTuple):
     listing: Listing
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # it holds its inputs, 100 MB
 def compiled(text: str, device: str = HOPPER, rules: str | None = None) -> Compilation:
     return Compiler(toolchain([rules] if rules else None), target(device)).compile(capture_text(text, values=False))
 
