@@ -453,18 +453,22 @@ def beside_others(site: OperationSite, v: Value) -> float:
 def looped_over(site: OperationSite, v: Value, y: Value) -> float:
     """Return the additional seconds of y's kernel if its threads loop over the axes that v lacks.
 
-    The result is 0 unless v is a sum that one thread computes. The kernel then has a thread for each element of v.
-    Neighbouring threads read a sector each where the loop runs along the fastest axis.
+    The result is 0 unless v is a sum that one thread computes, and the loop has a warp of elements or more. The kernel
+    then has a thread for each element of v. Neighbouring threads read a sector each where the loop runs along the
+    fastest axis; there the result is 0 if the loop has a reduction of its own, which more threads share.
     """
     flow, target = site.flow, site.target
     behind = site.space & ~site.seen[v] & ~site.folded
-    if not behind or not reduction(v) or flow.elements(flow.mask_of_axes(v.over)) >= target.warp_lanes:
+    short = reduction(v) and flow.elements(flow.mask_of_axes(v.over)) < target.warp_lanes
+    if not short or flow.elements(behind) < target.warp_lanes:
+        return 0.0
+    along = behind & flow.mask_of_axes(flow.natural(y)[-1:])
+    if along and any(x is not v and reduction(x) and mask & behind for x, mask in site.seen.items()):
         return 0.0
     made, read = site.parts(y, (v,))
     seconds: float = max(_issue_seconds(site, made, flow.size(y)), _traffic_seconds(site, [*read, y]))
     busy: float = min(1.0, flow.elements(site.seen[v]) / (policy(target).block_threads * target.multiprocessors))
-    apart_in_memory = behind & flow.mask_of_axes(flow.natural(y)[-1:])
-    return seconds * (SECTOR // WORD if apart_in_memory else 1) / busy - seconds
+    return seconds * (SECTOR // WORD if along else 1) / busy - seconds
 
 
 @tensor_fact
