@@ -438,10 +438,11 @@ def beside_others(site: OperationSite, v: Value) -> float:
     if not reduction(v):
         return 0.0
     flow, over, target = site.flow, site.flow.mask_of_axes(v.over), site.target
-    others = [
+    others = [  # what a loop of the kernel computes in each iteration is another matter (`in_iterations`)
         x
-        for x in site.seen
-        if reduction(x) and flow.mask_of_axes(x.over) != over and v not in site.open[x] and x not in site.open[v]
+        for x, mask in site.seen.items()
+        if reduction(x) and not mask & site.folded and flow.mask_of_axes(x.over) != over
+        if v not in site.open[x] and x not in site.open[v]
     ]
     if not others or 2 * flow.elements(site.space & ~site.folded) > target.multiprocessors:
         return 0.0

@@ -228,7 +228,7 @@ class CheckedSpace(CaseSpace):
     @functools.cached_property
     def _eager(self) -> list[Any]:
         """What torch gives in the program's own dtypes, one op after the other."""
-        return run_eager(self._folded, self._folded.tensors)
+        return run_eager(self._folded, self._folded.tensors, self._target)
 
     @functools.cached_property
     def _task(self) -> str:

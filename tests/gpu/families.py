@@ -28,7 +28,7 @@ def check(name: str, target: Target, executor: CudaExecutor, place: str) -> str:
     compiled.executor = executor
     given = {**captured.tensors, **dict(zip(captured.inputs, subject.inputs().values(), strict=True))}
     tensors = {key: tensor.to(place) for key, tensor in given.items()}
-    reference, eager = run_reference(captured, given), run_eager(captured, given)
+    reference, eager = run_reference(captured, given), run_eager(captured, given, target)
     for turn in ("launched", "captured", "replayed"):
         results = [result.cpu() for result in compiled.run(tensors)]
         if compiled.notes:

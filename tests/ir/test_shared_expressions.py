@@ -70,6 +70,7 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.facts.index.divisor": lambda e: index.divisor(e, {}),
     "ir.facts.layout.tidy": lambda e: layout.tidy(e, RANGES),
     "ir.facts.layout.is_vector": lambda e: layout.is_vector(e, "x", 4),
+    "ir.facts.layout.vector_step": lambda e: layout.vector_step(e, "x", 4),
     "ir.facts.structure.expr_dtype": lambda e: structure.expr_dtype(e, lambda name: "i64"),
     "ir.facts.structure.names_read": structure.names_read,
     "ir.interp.scalar.evaluate": lambda e: scalar.evaluate(e, {"x": np.int64(3)}, lambda leaf: np.int64(2)),
