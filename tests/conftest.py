@@ -98,6 +98,8 @@ def _convolutions_in_f32() -> None:
     """Set torch so that results are as near to float64 as f32 is: `test_tf32` has the settings that torch begins with."""
     import torch
 
+    # torch's own samples, which some tests import, forbid every process to change these settings
+    setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)  # noqa: B010
     torch.backends.cudnn.allow_tf32 = False
 
 
