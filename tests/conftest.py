@@ -99,7 +99,7 @@ def _convolutions_in_f32() -> None:
     import torch
 
     # torch's own samples, which some tests import, forbid every process to change these settings
-    setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)  # noqa: B010
+    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
     torch.backends.cudnn.allow_tf32 = False
 
 
