@@ -400,16 +400,16 @@ def judge_program(
     tensors: Tensors,
     results: Sequence[Tensor],
     eager: Sequence[Tensor] | None,
-    target: Target,
+    target: Target | None = None,
     gates: Mapping[str, float] | None = None,
 ) -> Judgement:
-    """Judge the outputs of a program for a target. gates: see `judge`.
+    """Judge the outputs of a program for a target, by default one without TF32. gates: see `judge`.
 
     Where tensor cores multiply in TF32, eager does too: as torch on that device, whatever `eager` says. Where an
     element is wrong, errors of rounding are drawn for every op of the references.
     """
-    tf32 = tf32_operators(target)
-    if any(op.op in tf32 for op in captured.graph.body):
+    tf32 = tf32_operators(target) if target else frozenset[str]()
+    if target and any(op.op in tf32 for op in captured.graph.body):
         eager = run_eager(captured, tensors, target)
     meaning = partial(torch_meaning.run, tf32=tf32)
     rounded = (run_reference(captured, tensors, partial(meaning, seed=seed)) for seed in range(ROUNDINGS))

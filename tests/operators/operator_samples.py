@@ -115,7 +115,7 @@ def _judged(sample: Sample) -> Verdict:
     captured = compilation.captured
     # what has no elements is not an output of the program, complex numbers are pairs there
     beside = [parts_of(want) if want.is_complex() else want for want in eager if want.numel()]
-    if not judge_program(captured, captured.tensors, results, beside).ok:
+    if not judge_program(captured, captured.tensors, results, beside, compilation.target).ok:
         references = run_reference(captured, captured.tensors)
         return Verdict(WRONG, f"off by {errors(results, references)}, eager by {errors(beside, references)}")
     return Verdict(RIGHT)
