@@ -4,8 +4,9 @@ T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is
 launch.
 Blocks run in waves of as many as fit on the device at once. A wave takes as long as its busiest resource, and a
 little of the time of the other resources (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same
-busiest resource the one that needs less of the rest is faster (a deeper ring, wider reads). How many fit is never a
-price by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of the grid, so
+busiest resource the one that needs less of the rest is faster (a deeper ring, wider reads). A scheduler with one warp
+issues nothing while that warp waits for shared memory; with more warps it waits less (`exposed`). How many blocks fit
+is never a price by itself: it only says how they fall into waves. The last wave is as wide as what is left of the grid:
 one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
@@ -38,6 +39,7 @@ MOST_REGISTERS = 255  # of one thread
 REGISTER_GRAIN = 8
 CLOCKS_OF_BLOCK = 1.27  # between the starts of two blocks of the device: 0.64 ns (H200, measured)
 UNHIDDEN = 0.02  # share of all but the busiest resource: nothing overlaps completely
+EXPOSED = 0.4  # share of the reads of a warp from shared memory that its own instructions do not hide (H200, measured)
 RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
 
 
@@ -114,6 +116,20 @@ def predict(launch: InstructionCounts, target: Target) -> Prediction:
     return Prediction(variable + fixed, fixed, waves, resident, bounds, busiest)
 
 
+def exposed(lines: Array, warps: Array, target: Target) -> Array:
+    """Return the cycles in which the warps of a multiprocessor wait for shared memory and do not issue.
+
+    lines: wavefronts of shared memory. Each further warp of a scheduler issues while the others wait (Little's law).
+    """
+    return EXPOSED * lines * target.schedulers / np.maximum(target.schedulers, warps)
+
+
+def busy_cycles(issued: Array, lines: Array, warps: Array, target: Target) -> Array:
+    """Return the cycles in which a block that is alone on a multiprocessor issues, or reads from shared memory."""
+    issue = issued / np.minimum(target.schedulers, warps)
+    return np.maximum(issue + exposed(lines, warps, target), lines)
+
+
 def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float, ...]:
     """Return the seconds that each of RESOURCES needs for a wave of so many blocks."""
     multiprocessors, schedulers = target.multiprocessors, target.schedulers
@@ -123,7 +139,7 @@ def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float,
     issued, tensor = launch.issued + more_issued, launch.tensor + more_tensor
     issue = issued / (min(schedulers, each * launch.warps) * target.issue_share)
     shared = launch.lines * 128 / target.shared_bytes_per_clock
-    busy = max(issued / min(schedulers, launch.warps), shared)
+    busy = float(busy_cycles(issued, shared, launch.warps, target))
     fma = launch.fma + more_fma
     pipes = max(fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     products = launch.asynchronous + (tensor - launch.asynchronous) / target.warp_product_share
@@ -131,7 +147,7 @@ def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float,
         launch.dram * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
         each * launch.fill * multiprocessors / target.l2_bytes_per_second,
         each * shared * cycle,
-        each * max(issue, pipes) * cycle,
+        each * float(max(issue, pipes) + exposed(shared, each * launch.warps, target)) * cycle,
         max(alone(busy, launch.waits, target), blocks * CLOCKS_OF_BLOCK * cycle),
         each * products * multiprocessors / target.tensor_flops_per_second,
     )
