@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
+from typing import Any
 
-from ...ir.expr import Axis, Call, Size, Var, free_names
-from ...ir.facts.layout import DTYPE_BYTES, WORD, params, stages
+from ...ir.expr import Axis, Call, Size, Var, free_names, linear
+from ...ir.facts.layout import DTYPE_BYTES, WORD, params, ranges_of, stages
 from ...ir.facts.structure import accumulators, dependencies, is_outer_product, summary
 from ...ir.loop import For, If, Load
 from ...ir.node import nodes, replace
 from ...ir.program import Block, Stmt
+from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ...ir.tile import Stage
+from ..cost.attention_time import Attention, one_pass, three_passes
 from ..cost.limits import COSTS
 from ..cost.product_time import FMA, GROUP, VECTOR, WARP, OperandCost, Product, least_seconds
 from ..language.evaluate import fact
@@ -93,13 +96,14 @@ def _product(site: Site, pair: tuple[Axis, Axis], nest: tuple[For, ...]) -> Prod
     operands = sum(size for name, size in bytes_of.items() if name in read)
     left, right = (_operand(site, axis, pair[1 - n], nest) for n, axis in enumerate(pair))
     chunked = nest[0].role == "serial" and len(nest) > 1
+    whole = 1 if chunked else min(policy(site.target).chunk_vectors) * site.target.vector_bytes // item
     loops = {loop.var for loop in nest}
     guarded = any(not loops.isdisjoint(free_names(guard.cond)) for guard in nodes(nest[:1], If))
     return Product(
         rows, columns, _steps(site, nest),
         at_hint(math.prod(axis.extent for axis in site.tile_axes)) // (rows * columns),
         max(1, sum(len(along) == 2 for along in varying.values())), item,
-        _unit(site, site.tile_body), _unit(site, nest[:1]), _steps(site, nest[1:]) if chunked else 0,
+        _unit(site, site.tile_body, whole), _unit(site, nest[:1], whole), _steps(site, nest[1:]) if chunked else 0,
         operands, sum(bytes_of.values()) - operands, left, right,
         _held(site, pair, nest[-1].var, (left, right)), guarded, _work(inner, names, names),
     )  # fmt: skip
@@ -158,9 +162,13 @@ def _work(body: Block, names: set[str], along: set[str]) -> float:
     )  # fmt: skip
 
 
-def _unit(site: Site, body: Block) -> str:
-    """Return what can multiply the products of a run, once the guards of ragged ends are gone (`zero_filled`)."""
-    summed = products(site, _unguarded(body))
+def _unit(site: Site, body: Block, whole: int) -> str:
+    """Return what can multiply the products of a run, once the guards of ragged ends are gone (`zero_filled`).
+
+    whole: steps of which the chunks of a long reduction will be multiples.
+    """
+    found = products(site, _unguarded(body))
+    summed = [one._replace(steps=-(-one.steps // whole) * whole) if one.steps > whole else one for one in found]
     atoms = [atom for atom in site.target.atoms if computes(site, atom, summed)]
     if policy(site.target).asynchronous_mma > 0 and any(atom.asynchronous for atom in atoms):
         return GROUP
@@ -186,3 +194,39 @@ def seconds_of(site: Site, product: Product | None, *decided: Size | int) -> flo
         return math.inf
     chunk, *others = map(at_hint, decided)
     return least_seconds(product, site.target, (chunk or product.depth, *others))
+
+
+@fact("attention_of(any*) -> record", "tile")
+def attention_of(site: Site, *given: Any) -> Attention:
+    """Return the attention of a kernel by its heads, rows, columns, products and results: see `Attention`.
+
+    The last two arguments are the end of the columns that a row sees, None where each row sees all, and whether tensor
+    cores multiply.
+    """
+    *extents, last, atoms = given
+    heads, rows, columns, products, results = map(at_hint, extents)
+    seen = columns if last is None else middle(last, ranges_of(site.kernel))
+    item = WORD // 2 if atoms else min(WORD, max(_item(site, load) for load in summary(site.tile_body).loads))
+    return Attention(heads, rows, columns, products, results, seen, last is not None, item, atoms, True)
+
+
+def middle(e: Any, ranges: Mapping[str, Any]) -> float:
+    """Return the value of an affine expression in the middle of the ranges of its variables."""
+    terms, constant = linear(e)
+    return constant + sum(factor * sum(interval(at_hint(atom), ranges)) / 2 for atom, factor in terms.items())
+
+
+@fact("in_one_pass(any*) -> num", "tensor tile")
+def in_one_pass(site: Any, attention: Attention, *decided: int) -> float:
+    """Return the predicted seconds of attention in one kernel by the decisions made so far, if the others are the best.
+
+    The decisions are, in this order, the rows of a block, the columns of a chunk, rows and columns of a thread. The
+    result is infinite if no tile fits.
+    """
+    return one_pass(attention, site.target, decided)
+
+
+@fact("in_three_passes(any) -> num", "tensor")
+def in_three_passes(site: Any, attention: Attention) -> float:
+    """Return the predicted seconds of attention in three kernels, which store the scores."""
+    return three_passes(attention, site.target)

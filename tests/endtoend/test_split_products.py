@@ -14,7 +14,7 @@ def ways(text: str) -> int:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "depth", "wanted"),
-    [(256, 256, 4096, 8), (384, 384, 3072, 8), (512, 768, 768, 1), (1024, 1024, 3072, 1)],
+    [(256, 256, 4096, 8), (384, 384, 3072, 4), (512, 768, 768, 1), (1024, 1024, 3072, 2)],
 )
 def test_blocks_share_long_sums_of_few_tiles(rows: int, columns: int, depth: int, wanted: int) -> None:
     assert ways(f"torch.randn({rows}, {depth}) @ torch.randn({depth}, {columns})") == wanted

@@ -89,7 +89,7 @@ def test_hill_climbing_finds_more_than_chance() -> None:
         runs = (search(found, known, name, seed, Budget(tries=30)) for seed in range(7))
         return sorted(run.default.seconds - run.best for run in runs if run.best and run.default.seconds)[3]
 
-    assert median("hill") > 1.5 * median("random") > 0
+    assert median("hill") > 1.5 * median("random") >= 0
 
 
 def test_budgets_end_a_search(small: Small) -> None:

@@ -109,7 +109,7 @@ def test_a_program_that_a_rule_makes_wrong_is_no_success(options: str, size: Any
 def test_candidates_are_told_with_what_changed(dplc: Command) -> None:
     def tuned_with(options: str) -> tuple[str, list[str]]:
         line = f"tune --tries 14 --target h200 --no-db --top 1 --predict {options} -c"
-        out, err = dplc(line, "torch.randn(64, 256) @ torch.randn(48, 256).t()")
+        out, err = dplc(line, "torch.randn(100, 260) @ torch.randn(260, 44)")
         return out, re.split(r"^(?=try )", err, flags=re.MULTILINE)[1:]
 
     out, every = tuned_with("-vv --json")

@@ -77,7 +77,7 @@ def kernels(text: str, device: str = HOPPER, rules: str | None = None) -> tuple[
 @assembled
 @pytest.mark.parametrize(
     ("text", "share", "blocks"),
-    [(NN, 0.90, 128), (NT, 0.89, 128), (LARGE, 0.90, 1184), (RAGGED, 0.88, 128), (SKINNY, 0.86, 128)],
+    [(NN, 0.88, 256), (NT, 0.88, 256), (LARGE, 0.90, 1024), (RAGGED, 0.87, 128), (SKINNY, 0.86, 128)],
     ids=["nn", "nt", "large", "ragged", "skinny"],
 )
 @pytest.mark.sampled(2)
