@@ -388,16 +388,20 @@ def kept_inside(kernel: Kernel, load: Load) -> bool:
 
 
 def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
-    """Return whether an index is beyond an extent whenever `a < b` fails.
+    """Return whether an index is beyond an extent whenever `a < b` fails, or is a quotient of such an index.
 
-    The index is c*a or more, and c*b is the extent or more. A quotient by n is beyond if its dividend is beyond n
-    times the extent.
+    A quotient by n is beyond if its dividend is beyond n times the extent.
     """
-    whole = tidy(place, known)
-    divided = _one_quotient(whole)
-    if divided is not None and _reaches(divided[0], multiply(extent, divided[1]), condition, known):
-        return True
-    terms, (atom, n) = linear(whole)[0], next(iter(linear(condition.a)[0].items()), (None, 1))
+    dividend, whole = place, extent
+    while (divided := _one_quotient(tidy(dividend, known))) is not None:
+        dividend, whole = divided[0], multiply(whole, divided[1])
+    return _is_beyond(dividend, whole, condition, known) or _is_beyond(place, extent, condition, known)
+
+
+def _is_beyond(place: Any, extent: Any, condition: Any, known: Any) -> bool:
+    """Return whether an index is c*a or more, and c*b the extent or more, for a condition `a < b`."""
+    terms = linear(tidy(place, known))[0]
+    atom, n = next(iter(linear(condition.a)[0].items()), (None, 1))
     times = max(terms.get(atom, 0) // n, 1)
     more = tidy(subtract(place, multiply(condition.a, times)), known)
     return interval(more, known)[0] >= 0 and decide_sizes("<=", extent, multiply(condition.b, times)) is True
