@@ -400,7 +400,7 @@ def _check_assigned(program: ExportedProgram, root: Root, assigned: Sequence[Att
     for module, name in assigned:
         target = f"{paths[module]}.{name}"
         if name in module._parameters or target in constants:
-            kind = "a parameter" if name in module._parameters else "no buffer"
+            kind = "a parameter" if name in module._parameters else "not a buffer"
             what = f"the function assigns `{root.label(target)}`, which is {kind}"
             raise DplcError(what, hint=f'keep it as a buffer: `self.register_buffer("{name}", ..)`')
 
@@ -442,15 +442,15 @@ def _unmoved(program: ExportedProgram, functional: ExportedProgram, root: Root) 
     holders = {spec.target or spec.arg.name: node for spec, node in specs}
     for number, spec in enumerate(_changed(functional)):
         holder = holders[spec.target]
-        for place_, node in enumerate(results[first:]):
+        for index, node in enumerate(results[first:]):
             if node is assigned.get(spec.target):
-                found[place_] = number
+                found[index] = number
             elif not storages(node).isdisjoint(storages(holder)):
                 of_node, of_holder = ((x.shape, x.stride(), x.storage_offset()) for x in map(value, (node, holder)))
                 if of_node != of_holder:
                     what = f"a result is a view of `{root.label(spec.target)}`, which the function changes in place"
                     raise DplcError(what, place(node), hint="return a copy: `.clone()`")
-                found[place_] = number
+                found[index] = number
     return found
 
 

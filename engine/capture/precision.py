@@ -54,10 +54,10 @@ def one_precision() -> Iterator[None]:
     """Give cuDNN one precision where torch has several: an export asks for the one (`allow_tf32`) and would fail."""
     cudnn: Any = torch.backends.cudnn
     kept = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
-    try:
-        cudnn.allow_tf32  # noqa: B018
-    except RuntimeError:
-        torch._C._set_cudnn_allow_tf32(True)  # what `allow_tf32 = True` does, unless torch forbids changes
+    if len(set(kept)) == 1:
+        yield
+        return
+    torch._C._set_cudnn_allow_tf32(True)  # what `allow_tf32 = True` does, unless torch forbids changes
     try:
         yield
     finally:

@@ -430,7 +430,7 @@ def _seconds_alone(site: FusionSite, v: Value) -> float:
 
 @tensor_fact
 def beside_others(site: OperationSite, v: Value) -> float:
-    """Return the additional seconds of a kernel if it computes v beside independent reductions in other loops.
+    """Return the additional seconds of a kernel if it computes v and independent reductions in other loops.
 
     The result is 0 unless v is a reduction with such others. Blocks share the rows of a kernel with one loop where
     there are few rows (`split_fold`), and of a kernel with several loops they do not.

@@ -144,7 +144,7 @@ def test_the_compile_changes_nothing() -> None:
 
 
 def test_a_result_is_the_tensor_that_was_changed() -> None:
-    """In eager, whoever changes the result changes the argument or the buffer: it is one tensor."""
+    """In eager, a change of the result changes the argument or the buffer: it is one tensor."""
 
     def grown(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return y.add_(1), x.mul_(2), x * y
@@ -187,7 +187,7 @@ class Weight(nn.Module):
         (
             Weight(),
             (torch.ones(3), False),
-            r"assigns `kept`, which is no buffer.*self\.register_buffer\(\"kept\", \.\.\)",
+            r"assigns `kept`, which is not a buffer.*self\.register_buffer\(\"kept\", \.\.\)",
         ),
         (Weight(), (torch.ones(3), True), "assigns `weight`, which is a parameter"),
     ],

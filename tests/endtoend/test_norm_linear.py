@@ -185,7 +185,7 @@ def test_the_chosen_tile_is_no_slower_than_a_large_one(arch: str) -> None:
 
 
 def test_teams_share_the_reduction() -> None:
-    """The sum of a row varies with fewer registers than the product: so few partial results fit beside its own."""
+    """The sum of a row varies with fewer registers than the product: so its few partial results fit, too."""
     (kernel,) = compiled(norm_linear(128, 2048, 1024), "sm_120", folded=TOGETHER).tile[:1]
     assert [combine.over for combine in nodes(kernel.body, Combine)] == [(Var(axis),) for axis in "kww"]
 
