@@ -6,8 +6,10 @@ vectorised the same way, and reduced where it accumulates, unless the arrays wou
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,21 +18,19 @@ from ..facts.structure import Path, accumulator_scopes, value_dtypes
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import Monoid, monoid
 from ..program import Block, Kernel
-from ..text.print_statements import print_statement
 from .scalar import (
     Memory,
     ScheduleError,
     as_kind,
-    check_stores,
-    clipped,
-    empty,
+    at_statement,
+    both,
+    chosen,
     evaluate,
     fold,
     folded,
-    in_bounds,
-    memory_of,
-    seen_by,
+    run_each,
     start_value,
+    within,
 )
 
 # ---- reductions over tuple monoids
@@ -103,34 +103,22 @@ def run(
 ) -> Memory:
     """Return all buffers after the kernels, which run in order.
 
-    stores: receives the number of stores of each element of an output, for programs that need not store each once.
+    stores: as of `run_each`.
     only: {free loop: its values}, to compute some of the elements; elements that are not stored are NaN or 0.
     Raises ScheduleError for an access out of bounds or a missing store.
     """
-    memory = memory_of(kernels, inputs)
-    with np.errstate(all="ignore"):
-        for kernel in kernels:
-            counts: Memory = {}
-            for param in kernel.outs:
-                memory[param.name], counts[param.name] = empty(param)
-            _Nest(kernel, seen_by(kernel, memory), counts, only or {}).block(kernel.body, (), None)
-            if stores is None:
-                check_stores(counts, kernel, kernels)
-            else:
-                stores.update(counts)
-    return memory
+    return run_each(kernels, inputs, stores, functools.partial(launch, only=only or {}))
+
+
+def launch(kernel: Kernel, memory: Memory, counts: Memory, only: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Run a kernel. only: as of `run`."""
+    _Nest(kernel, memory, counts, only).block(kernel.body, (), None)
 
 
 class _Nest:
     """One kernel under execution. `shape`: the extents of the vectorised loops, innermost first."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        memory: Memory,
-        counts: Memory,
-        only: Mapping[str, Any],
-    ):
+    def __init__(self, kernel: Kernel, memory: Memory, counts: Memory, only: Mapping[str, Any]):
         self.kernel, self.memory, self.counts, self.only = kernel, memory, counts, only
         self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
         self.env: dict[str, Any] = {}
@@ -141,19 +129,14 @@ class _Nest:
         for acc, fn in self.scopes.get(path, ()):
             self.env[acc], self.depths[acc] = start_value(fn, self.dtypes[acc]), len(self.shape)
         for position, stmt in enumerate(block):
-            try:
+            with at_statement(stmt):
                 self.statement(stmt, (*path, position), mask)
-            except ScheduleError as error:
-                if error.notes:
-                    raise
-                raise ScheduleError(error.what, notes=(f"in `{print_statement(stmt).splitlines()[0]}`",)) from None
 
     def statement(self, stmt: Any, path: Path, mask: Any) -> None:
         if isinstance(stmt, For):
             self.loop(stmt, path, mask)
         elif isinstance(stmt, If):
-            condition = evaluate(stmt.cond, self.env)
-            inner = condition if mask is None else mask & condition
+            inner = both(mask, evaluate(stmt.cond, self.env))
             if np.any(inner):
                 self.block(stmt.body, path, inner)
         elif isinstance(stmt, Load):
@@ -165,13 +148,11 @@ class _Nest:
         elif isinstance(stmt, Merge):
             self.merge(stmt, mask)
         elif isinstance(stmt, Scale):
-            factor = evaluate(stmt.val, self.env) if mask is None else np.where(mask, evaluate(stmt.val, self.env), 1)
-            self.env[stmt.acc] = self.env[stmt.acc] * factor
+            self.env[stmt.acc] = self.env[stmt.acc] * chosen(mask, evaluate(stmt.val, self.env), 1)
         elif isinstance(stmt, Store):
             self.store(stmt, mask)
-        else:
-            if not isinstance(stmt, Carry):
-                raise ScheduleError(f"not a statement of Loop IR: {type(stmt).__name__}")
+        elif not isinstance(stmt, Carry):
+            raise ScheduleError(f"not a statement of Loop IR: {type(stmt).__name__}")
 
     def loop(self, stmt: For, path: Path, mask: Any) -> None:
         start, stop, step = (evaluate(e, self.env) for e in (stmt.start, stmt.stop, stmt.step))
@@ -194,33 +175,31 @@ class _Nest:
             self.env[stmt.var] = value
             self.block(stmt.body, path, mask)
 
+    def spread(self, value: np.ndarray, depth: int) -> np.ndarray:
+        """Return a value to reduce, with a dimension in front for each loop inside of its accumulator's start.
+
+        A value that does not vary with such a loop is reduced once an iteration.
+        """
+        inner = value.shape[max(value.ndim - depth, 0) :]
+        return np.broadcast_to(value, (*self.shape[: len(self.shape) - depth], *(1,) * (depth - len(inner)), *inner))
+
     def accumulate(self, stmt: Accumulate, mask: Any) -> None:
-        added = len(self.shape) - self.depths[stmt.acc]
-        value = as_kind(evaluate(stmt.val, self.env), self.dtypes[stmt.acc])
-        if mask is not None:
-            value = np.where(mask, value, start_value(stmt.fn, self.dtypes[stmt.acc]))
-        if added:  # the reductions between: a value that does not vary with one is folded once an iteration
-            inner = value.shape[max(value.ndim - self.depths[stmt.acc], 0) :]
-            value = np.broadcast_to(value, (*self.shape[:added], *(1,) * (self.depths[stmt.acc] - len(inner)), *inner))
-            for _ in range(added):
-                value = folded(stmt.fn, value)
+        dtype, depth = self.dtypes[stmt.acc], self.depths[stmt.acc]
+        value = chosen(mask, as_kind(evaluate(stmt.val, self.env), dtype), start_value(stmt.fn, dtype))
+        if len(self.shape) > depth:
+            value = self.spread(value, depth)
+        for _ in self.shape[depth:]:
+            value = folded(stmt.fn, value)
         self.env[stmt.acc] = fold(stmt.fn)(self.env[stmt.acc], value)
 
     def merge(self, stmt: Merge, mask: Any) -> None:
         known, depth = monoid(stmt.fn), self.depths[stmt.accs[0]]
-        added = len(self.shape) - depth
         parts = lifted(known, [np.asarray(evaluate(e, self.env), float) for e in stmt.vals])
-        if mask is not None:
-            parts = tuple(np.where(mask, part, start) for part, start in zip(parts, known.identity, strict=True))
-        if added:
-            wide = [np.asarray(part) for part in parts]
-            inner = [part.shape[max(part.ndim - depth, 0) :] for part in wide]
-            parts = tuple(
-                np.broadcast_to(part, (*self.shape[:added], *(1,) * (depth - len(own)), *own))
-                for part, own in zip(wide, inner, strict=True)
-            )
-            for _ in range(added):
-                parts = reduced(known, parts)
+        parts = tuple(chosen(mask, part, start) for part, start in zip(parts, known.identity, strict=True))
+        if len(self.shape) > depth:
+            parts = tuple(self.spread(np.asarray(part), depth) for part in parts)
+        for _ in self.shape[depth:]:
+            parts = reduced(known, parts)
         have = tuple(self.env[acc] for acc in stmt.accs)
         self.env.update(zip(stmt.accs, combined(known, have, parts), strict=True))
 
@@ -228,19 +207,13 @@ class _Nest:
         array = self.memory[stmt.buf]
         idx = [evaluate(e, self.env) for e in stmt.idx]
         when = None if stmt.when is True else evaluate(stmt.when, self.env)
-        read = mask if when is None else when if mask is None else mask & when
-        inside = in_bounds(idx, array.shape)
-        if not np.all(inside if read is None else inside | ~np.asarray(read)):
-            raise ScheduleError("load out of bounds")
-        value = array[clipped(idx, array.shape)]
-        return value if when is None else np.where(when, value, stmt.other)
+        value = array[within(idx, array.shape, mask if when is None else both(mask, when), "load out of bounds")]
+        return chosen(when, value, stmt.other)
 
     def store(self, stmt: Store, mask: Any) -> None:
         array = self.memory[stmt.buf]
-        idx = [evaluate(e, self.env) for e in stmt.idx]
         selected = np.broadcast_to(True if mask is None else mask, self.shape)
-        idx = [np.broadcast_to(position, self.shape)[selected] for position in idx]
-        if not np.all(in_bounds(idx, array.shape)):
-            raise ScheduleError("store out of bounds")
-        array[tuple(idx)] = np.broadcast_to(evaluate(stmt.val, self.env), self.shape)[selected]
-        np.add.at(self.counts[stmt.buf], tuple(idx), 1)
+        idx = [np.broadcast_to(evaluate(e, self.env), self.shape)[selected] for e in stmt.idx]
+        place = within(idx, array.shape, None, "store out of bounds")
+        array[place] = np.broadcast_to(evaluate(stmt.val, self.env), self.shape)[selected]
+        np.add.at(self.counts[stmt.buf], place, 1)

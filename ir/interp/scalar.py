@@ -5,7 +5,8 @@ Casts between float dtypes do nothing here: the meaning of a program is free of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,13 @@ import numpy as np
 from ..diagnostic import InternalError
 from ..dtypes import FLOATS, INTEGERS
 from ..expr import Binary, Call, Not, Sum, Var
-from ..functions import FUNCTIONS, SELECT, identity, whole
+from ..functions import DTYPES, FUNCTIONS, SELECT, identity, whole
 from ..node import each_once
 from ..program import Kernel, Param
+from ..text.print_statements import print_statement
 
 Memory = dict[str, np.ndarray]  # {buffer: its elements}
-KINDS: dict[str, Any] = {
-    "f32": np.float64, "f16": np.float64, "bf16": np.float64, "e4m3": np.float64, "e5m2": np.float64,
-    "f64": np.float64, "b8": np.bool_,
-    "i32": np.int32, "i64": np.int64, "u8": np.uint8, "i8": np.int8, "i16": np.int16,
-}  # fmt: skip
+KINDS: dict[str, Any] = {name: np.float64 if name in FLOATS else kind for name, kind in DTYPES.items()}
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor,
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
@@ -35,6 +33,18 @@ _INDEX, _TRUTH = np.dtype(np.int64), np.dtype(np.bool_)
 
 class ScheduleError(InternalError):
     """A program that means nothing, or not always the same: a race, an access out of bounds, a missing barrier."""
+
+
+@contextmanager
+def at_statement(stmt: Any) -> Iterator[None]:
+    """Return a context in which errors get a note of a statement, unless they have a note of an inner statement."""
+    try:
+        yield
+    except ScheduleError as error:
+        if any(note.startswith("in `") for note in error.notes):
+            raise
+        note = f"in `{print_statement(stmt).splitlines()[0]}`"
+        raise ScheduleError(error.what, notes=(*error.notes, note)) from None
 
 
 @each_once
@@ -98,21 +108,43 @@ def start_value(fn: str, dtype: str) -> Any:
     return KINDS[dtype](identity(fn, dtype))
 
 
-def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> Memory:
+def run_each(
+    kernels: tuple[Kernel, ...],
+    inputs: Mapping[str, Any],
+    stores: Memory | None,
+    launch: Callable[[Kernel, Memory, Memory], None],
+) -> Memory:
+    """Return all buffers after the kernels, which run in order.
+
+    stores: receives the number of stores of each element of an output, for programs that need not store each once.
+    launch: runs a kernel on its buffers, and counts the stores of each element of its outputs.
+    Raises ScheduleError for a missing store.
+    """
+    memory = _memory_of(kernels, inputs)
+    with np.errstate(all="ignore"):
+        for kernel in kernels:
+            counts: Memory = {}
+            for param in kernel.outs:
+                memory[param.name], counts[param.name] = _empty(param)
+            launch(kernel, _seen_by(kernel, memory), counts)
+            if stores is None:
+                check_stores(counts, kernel, kernels)
+            else:
+                stores.update(counts)
+    return memory
+
+
+def _memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> Memory:
     """Return the buffers before the first kernel: the inputs in the kinds and shapes that the kernels declare."""
     made = {param.name for kernel in kernels for param in kernel.outs}
     declared = {p.name: p for kernel in kernels for p in kernel.ins if p.name not in made}
     missing = sorted(set(declared) - set(inputs))
     if missing:
         raise ScheduleError(f"no input for {', '.join(missing)}")
-    return {name: _as_declared(np.asarray(inputs[name]), param) for name, param in declared.items()}
+    return {name: as_kind(inputs[name], param.dtype).reshape(param.shape) for name, param in declared.items()}
 
 
-def _as_declared(value: np.ndarray, param: Param) -> np.ndarray:
-    return as_kind(value, param.dtype).reshape(param.shape)
-
-
-def seen_by(kernel: Kernel, memory: Memory) -> Memory:
+def _seen_by(kernel: Kernel, memory: Memory) -> Memory:
     """Return the buffers in the shapes that a kernel declares.
 
     A kernel may declare other dimensions than another kernel, with the same elements in the same order.
@@ -121,7 +153,7 @@ def seen_by(kernel: Kernel, memory: Memory) -> Memory:
     return {name: array.reshape(shapes.get(name, array.shape)) for name, array in memory.items()}
 
 
-def empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
+def _empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
     """Return an output before its kernel runs, and the count of stores of each element."""
     poison = np.nan if KINDS[param.dtype] is np.float64 else 0
     return np.full(param.shape, poison, KINDS[param.dtype]), np.zeros(param.shape, np.int64)
@@ -148,6 +180,26 @@ def in_bounds(idx: list[Any], shape: tuple[int, ...]) -> Any:
     for position, extent in zip(idx, shape, strict=True):
         inside = inside & (np.asarray(position) >= 0) & (np.asarray(position) < extent)
     return inside
+
+
+def both(mask: Any, condition: Any) -> Any:
+    return condition if mask is None else mask & condition
+
+
+def chosen(mask: Any, value: Any, other: Any) -> Any:
+    """Return a value where a mask holds, and another elsewhere. None is a mask that holds everywhere."""
+    return value if mask is None else np.where(mask, value, other)
+
+
+def within(idx: list[Any], shape: tuple[int, ...], mask: Any, what: str) -> tuple[Any, ...]:
+    """Return an index of elements inside of a shape, where the mask does not hold any of them.
+
+    Raises ScheduleError, which says `what`, if the index leaves the shape where the mask holds.
+    """
+    inside = in_bounds(idx, shape)
+    if not np.all(inside if mask is None else inside | ~np.asarray(mask)):
+        raise ScheduleError(what)
+    return clipped(idx, shape)
 
 
 def clipped(idx: list[Any], shape: tuple[int, ...]) -> tuple[Any, ...]:

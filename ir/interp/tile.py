@@ -46,13 +46,13 @@ from .scalar import (
     Memory,
     ScheduleError,
     as_kind,
-    check_stores,
-    empty,
+    at_statement,
+    both,
+    chosen,
     evaluate,
     fold,
     folded,
-    memory_of,
-    seen_by,
+    run_each,
     start_value,
 )
 from .tile_memory import (
@@ -61,8 +61,6 @@ from .tile_memory import (
     BlockThreads,
     Program,
     ThreadGroup,
-    at_statement,
-    both,
     nothing,
 )
 
@@ -294,17 +292,15 @@ class BlockProducts(BlockFolds):
     def begin_product(self, stmt: Mma, views: Operands, live: dict[int, ThreadGroup]) -> None:
         """Begin an asynchronous product. It may read now or when it is complete, and both must be possible."""
         running = AsynchronousMma(stmt, views, early=self.dice.random() < 0.5)
-        try:
+        with at_statement(stmt):
             running.product = self.product_of(running, live)
-        except ScheduleError as error:
-            raise at_statement(stmt, error) from None
         self.running.append(running)
         for g in views:
             begin(stmt.acc, live[g])
 
     def wait_mma(self, stmt: WaitMma, live: dict[int, ThreadGroup]) -> None:
         """Complete the products that a WaitMma covers."""
-        try:
+        with at_statement(stmt):
             while len(self.running) > stmt.keep:
                 running = self.running.pop(0)
                 acc, now = running.stmt.acc, self.product_of(running, live)
@@ -312,8 +308,6 @@ class BlockProducts(BlockFolds):
                     group.sums[acc] = group.sums[acc] + (running.product if running.early else now)[:, group.threads]
                     if all(other.stmt.acc != acc for other in self.running):
                         completed(acc, group)
-        except ScheduleError as error:
-            raise at_statement(stmt, error) from None
 
     def product_of(self, running: AsynchronousMma, live: dict[int, ThreadGroup]) -> Any:
         dtype = self.dtypes[running.stmt.acc]
@@ -353,25 +347,18 @@ BATCH = 1 << 18  # lanes that run at once
 def run(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, stores: Memory | None = None) -> Memory:
     """Return all buffers after the kernels, which run in order. A kernel without a Tile runs as Loop IR.
 
-    stores: receives the number of stores of each element of an output, for programs that need not store each once.
+    stores: as of `run_each`.
     """
-    memory, dice = memory_of(kernels, inputs), random.Random(seed)
-    with np.errstate(all="ignore"):
-        for kernel in kernels:
-            tile = tile_of(kernel)
-            if tile is None:
-                made = loop.run((kernel,), {param.name: memory[param.name] for param in kernel.ins}, stores)
-                memory.update((param.name, made[param.name]) for param in kernel.outs)
-                continue
-            counts: Memory = {}
-            for param in kernel.outs:
-                memory[param.name], counts[param.name] = empty(param)
-            _launch(kernel, tile, seen_by(kernel, memory), counts, dice)
-            if stores is None:
-                check_stores(counts, kernel, kernels)
-            else:
-                stores.update(counts)
-    return memory
+    dice = random.Random(seed)
+
+    def launch(kernel: Kernel, memory: Memory, counts: Memory) -> None:
+        tile = tile_of(kernel)
+        if tile is None:
+            loop.launch(kernel, memory, counts)
+        else:
+            _launch(kernel, tile, memory, counts, dice)
+
+    return run_each(kernels, inputs, stores, launch)
 
 
 def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.Random) -> None:
@@ -388,6 +375,11 @@ def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.R
         for own in in_step(tile, places, len(blocks)):
             own_places = {name: values[own] for name, values in places.items()}
             _Blocks(kernel, tile, memory, counts, dice, own_places, int(own.sum())).run()
+
+
+def no_meaning(stmt: Any) -> ScheduleError:
+    what = f"{type(stmt).__name__} is not a statement of Tile IR: add its meaning to ir/interp/tile.py"
+    return ScheduleError(what)
 
 
 class _Blocks(BlockProducts):
@@ -455,9 +447,9 @@ class _Blocks(BlockProducts):
         if isinstance(stmt, If):
             yield from self.block(stmt.body, path, group, both(mask, evaluate(stmt.cond, group.env)))
             return
-        if mask is not None and not np.all(mask):
-            raise at_statement(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
-        try:
+        with at_statement(stmt):
+            if mask is not None and not np.all(mask):
+                raise ScheduleError(f"{type(stmt).__name__} in divergent control flow")
             if isinstance(stmt, Sync | WaitMma):
                 yield stmt, None
             elif isinstance(stmt, AlongAxes | TuplesAlongAxes):
@@ -478,16 +470,12 @@ class _Blocks(BlockProducts):
                         yield stmt, POLL
                     group.queue.pop(0)
             else:
-                raise ScheduleError(
-                    f"{type(stmt).__name__} is not a statement of Tile IR: add its meaning to ir/interp/tile.py"
-                )
-        except ScheduleError as error:
-            raise at_statement(stmt, error) from None
+                raise no_meaning(stmt)
 
     def plain(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> None:
         """Execute a statement that every thread runs on its own."""
         env = group.env
-        try:
+        with at_statement(stmt):
             if isinstance(stmt, For):
                 for value, inner in self.trips(stmt, group, mask):
                     env[stmt.var] = value
@@ -504,26 +492,19 @@ class _Blocks(BlockProducts):
             elif isinstance(stmt, Let):
                 env[stmt.dst] = as_kind(evaluate(stmt.val, env), self.dtypes[stmt.dst])
             elif isinstance(stmt, Accumulate):
-                new = fold(stmt.fn)(env[stmt.acc], evaluate(stmt.val, env))
-                env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])
+                env[stmt.acc] = chosen(mask, fold(stmt.fn)(env[stmt.acc], evaluate(stmt.val, env)), env[stmt.acc])
             elif isinstance(stmt, Merge):
                 known, have = monoid(stmt.fn), tuple(env[acc] for acc in stmt.accs)
                 made = combined(known, have, lifted(known, [evaluate(e, env) for e in stmt.vals]))
-                made = made if mask is None else tuple(np.where(mask, *pair) for pair in zip(made, have, strict=True))
-                env.update(zip(stmt.accs, made, strict=True))
+                env.update((acc, chosen(mask, *pair)) for acc, *pair in zip(stmt.accs, made, have, strict=True))
             elif isinstance(stmt, Scale):
-                new = env[stmt.acc] * evaluate(stmt.val, env)
-                env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])
+                env[stmt.acc] = chosen(mask, env[stmt.acc] * evaluate(stmt.val, env), env[stmt.acc])
             elif isinstance(stmt, Store):
                 self.store(stmt, group, mask)
             elif isinstance(stmt, SharedTile):
                 self.declare(stmt)
             elif not isinstance(stmt, Carry):
-                raise ScheduleError(
-                    f"{type(stmt).__name__} is not a statement of Tile IR: add its meaning to ir/interp/tile.py"
-                )
-        except ScheduleError as error:
-            raise at_statement(stmt, error) from None
+                raise no_meaning(stmt)
 
     def plain_block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> None:
         self.start_accumulators(path, group)

@@ -16,9 +16,8 @@ from ..facts.layout import cell_of, item_bytes, owners, physical, shared_tile_ce
 from ..facts.structure import Path, summary
 from ..loop import Load, Store
 from ..program import Block, Kernel
-from ..text.print_statements import print_statement
 from ..tile import Stage, Tile
-from .scalar import KINDS, Memory, ScheduleError, clipped, evaluate, in_bounds
+from .scalar import KINDS, Memory, ScheduleError, at_statement, both, chosen, clipped, evaluate, in_bounds, within
 
 # ---- groups of threads between two barriers
 
@@ -271,18 +270,14 @@ class BlockMemory:
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
         shared = stmt.buf not in self.memory
         value = self.load_shared(stmt, idx, group, read) if shared else self.load_global(stmt, idx, read)
-        if when is not None:
-            value = np.where(when, value, stmt.other)
-        return value if mask is None or value.dtype != np.float64 else np.where(mask, value, np.nan)
+        value = chosen(when, value, stmt.other)
+        return value if value.dtype != np.float64 else chosen(mask, value, np.nan)
 
     def load_global(self, stmt: Load, idx: list[Any], read: Any) -> Any:
         array = self.memory[stmt.buf]
         if len(idx) != array.ndim:
             raise ScheduleError(f"{stmt.buf} has {array.ndim} dimensions")
-        inside = in_bounds(idx, array.shape)
-        if not np.all(inside if read is None else inside | ~np.asarray(read)):
-            raise ScheduleError(f"load out of bounds of {stmt.buf}")
-        return array[clipped(idx, array.shape)]
+        return array[within(idx, array.shape, read, f"load out of bounds of {stmt.buf}")]
 
     def load_shared(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
         shared_tile, block, word, thread = self.words(stmt, idx, group, read)
@@ -305,11 +300,9 @@ class BlockMemory:
         extents = tuple(axis.extent for axis in stage.box)
         if len(cell) != len(extents):
             raise ScheduleError(f"{stmt.buf} has {len(extents)} dimensions")
-        inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
-        if not np.all(inside if mask is None else inside | ~np.asarray(mask)):
-            raise ScheduleError(f"access outside of the shared tile {stmt.buf}")
-        base = np.clip(slot, 0, stage.depth - 1) * shared_tile_cells(stage)
-        word = np.asarray(physical(stage, clipped(cell, extents), item_bytes(self.kernel, stage)) + base)
+        what = f"access outside of the shared tile {stmt.buf}"
+        slot, *cell = within([slot, *cell], (stage.depth, *extents), mask, what)
+        word = np.asarray(physical(stage, cell, item_bytes(self.kernel, stage)) + slot * shared_tile_cells(stage))
         shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(mask))
         everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
         word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
@@ -334,18 +327,13 @@ class BlockMemory:
         shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
         chosen = np.broadcast_to(True if mask is None else mask, shape)
         *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
-        if not np.all(in_bounds(idx, array.shape)):
-            raise ScheduleError(f"store out of bounds of {stmt.buf}")
-        array[tuple(idx)] = value
-        np.add.at(self.counts[stmt.buf], tuple(idx), 1)
+        place = within(idx, array.shape, None, f"store out of bounds of {stmt.buf}")
+        array[place] = value
+        np.add.at(self.counts[stmt.buf], place, 1)
 
 
 def nothing() -> bool:
     return True
-
-
-def both(mask: Any, condition: Any) -> Any:
-    return condition if mask is None else mask & condition
 
 
 def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -431,14 +419,8 @@ class BlockThreads(BlockMemory, ABC):
                 todo.append(g)
                 stuck += 1
                 if stuck > 2 * len(live) + 2:
-                    raise at_statement(stmt, ScheduleError("deadlock: what is waited for never comes"))
+                    with at_statement(stmt):
+                        raise ScheduleError("deadlock: what is waited for never comes")
             else:
                 waiting[g], stuck = (stmt, value), 0
         return waiting, done
-
-
-def at_statement(stmt: Any, error: ScheduleError) -> ScheduleError:
-    """Return the error with a note of its statement, unless a note of an inner statement exists."""
-    if any(note.startswith("in `") for note in error.notes):
-        return error
-    return ScheduleError(error.what, notes=(*error.notes, f"in `{print_statement(stmt).splitlines()[0]}`"))
