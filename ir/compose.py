@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .dtypes import FLOATS, SMALL_FLOATS
-from .expr import Axis, Call, Var
+from .expr import Axis, Call, Var, invert
 from .facts.index import interval, operate, substitute
 from .functions import (
     CAST,
@@ -83,40 +83,6 @@ def tell(fn: str, args: tuple[Any, ...], result: R) -> R:
 Operand = Any  # a Term; weak: a Python number, or a number of sizes (`known_at_launch`)
 
 _CATEGORY: dict[type, int] = {bool: 0, int: 1, float: 2}
-_FOLDABLE = frozenset(
-    [
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "maximum",
-        "minimum",
-        "negative",
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "exp",
-        "log",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "equal",
-        "not_equal",
-        "logical_and",
-        "logical_or",
-        "logical_not",
-        "floor_divide",
-        "remainder",
-        "pow",
-        "abs",
-        "floor",
-        "ceil",
-        "trunc",
-    ]
-)
-_LINEAR = {"add": "+", "subtract": "-", "multiply": "*"}
-COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
 
 
 def const(value: Any, as_dtype: str | None = None) -> Const:
@@ -205,7 +171,7 @@ def elementwise(fn: str, *args: Operand) -> Operand:
 def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
     if any(isinstance(x, Node) for x in args):
         return elementwise(fn, *map(as_term, args))
-    folded = _compute(fn, args) if fn in _FOLDABLE else None
+    folded = _compute(fn, args) if FUNCTIONS[fn].folds else None
     if folded is not None:
         return tell(fn, args, folded)
     if fn == "copy":
@@ -260,34 +226,27 @@ def _simplify(fn: str, args: tuple[Term, ...]) -> Term | None:
     if FUNCTIONS[fn].kind == CAST:
         return cast(args[0], fn)
     numbers = tuple(x.value for x in args if x.__class__ is Const)
-    if len(numbers) == len(args) and fn in _FOLDABLE:
+    if len(numbers) == len(args) and FUNCTIONS[fn].folds:
         value = _compute(fn, numbers)
         if value is not None:
             return const(value, "b8" if value.__class__ is bool else dtype(args[0]))
     if len(args) == 2:
         return _simplify_two(fn, *args)
-    return index(_negated(args[0])) if fn == "logical_not" and args[0].__class__ is Index else None
-
-
-def _negated(x: Any) -> Expr:
-    from .expr import invert
-
-    return invert(x.expr)
+    return index(invert(args[0].expr)) if fn == "logical_not" and isinstance(args[0], Index) else None
 
 
 def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
     left, right = _index_expr(a), _index_expr(b)
     if left is not None and right is not None and not (a.__class__ is Const and b.__class__ is Const):
-        conditions = is_condition(left), is_condition(right)
-        if fn in _LINEAR and not any(conditions):
-            made = operate(_LINEAR[fn], left, right)
-            return index(made) if _is_i64(made) else None  # values wrap around, index arithmetic does not
-        if fn in COMPARED and not any(conditions):
-            return index(operate(COMPARED[fn], left, right))
-        if fn in ("logical_and", "logical_or") and all(conditions):
-            return index(operate(fn.removeprefix("logical_"), left, right))
-        if fn in ("floor_divide", "remainder") and right.__class__ is int and right > 0:
-            return index(operate("//" if fn == "floor_divide" else "%", left, right))
+        conditions, op = (is_condition(left), is_condition(right)), FUNCTIONS[fn].operator
+        if op in ("//", "%"):
+            operates = right.__class__ is int and right > 0
+        else:
+            operates = all(conditions) if op in ("and", "or") else op and not any(conditions)
+        if operates:
+            made = operate(op, left, right)
+            wraps = op in ("+", "-", "*") and not _is_i64(made)  # values wrap around, index arithmetic does not
+            return None if wraps else index(made)
     return None
 
 

@@ -7,6 +7,7 @@ two lists.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import tomllib
 from collections.abc import Callable, Iterable
@@ -15,19 +16,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .dtypes import DTYPES as NAMES
 from .dtypes import FLOATS, INTEGERS, NARROW, SMALL_FLOATS
 from .monoid_texts import PARTS, part_identity
 
 # ---- functions that neither numpy nor Python has
 
 
-def elementwise(of_one: Callable[[float], float]) -> Callable[[Any], Any]:
-    """Return a function of one number as a function of arrays."""
+def elementwise(of_numbers: Callable[..., float]) -> Callable[..., Any]:
+    """Return a function of numbers as a function of arrays, which broadcast."""
 
-    def of_all(x: Any) -> Any:
-        return np.vectorize(of_one, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
+    def of_arrays(*operands: Any) -> Any:
+        arrays = np.broadcast_arrays(*(np.asarray(operand, float) for operand in operands))
+        return np.vectorize(of_numbers, otypes=[np.float64])(*arrays) if arrays[0].size else arrays[0]
 
-    return of_all
+    return of_arrays
 
 
 def _erfcinv(y: float) -> float:
@@ -82,6 +85,7 @@ def _bessel(kind: str, order: int, x: float) -> float:
 
 
 def _three_terms(n: float, first: float, a: float, b: float, c: float, d: float, e: float) -> float:
+    """Return p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1)."""
     before, now = 1.0, first
     if not n >= 1:
         return before
@@ -90,15 +94,6 @@ def _three_terms(n: float, first: float, a: float, b: float, c: float, d: float,
             break
         before, now = now, ((a + b * k) * now - (c + d * k) * before) / (1 + e * k)
     return now
-
-
-def three_terms(*operands: Any) -> Any:
-    """Return p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1).
-
-    operands: n to e.
-    """
-    arrays = np.broadcast_arrays(*(np.asarray(operand, float) for operand in operands))
-    return np.vectorize(_three_terms, otypes=[np.float64])(*arrays) if arrays[0].size else arrays[0]
 
 
 def _gamma_shares(a: float, x: float) -> tuple[float, float]:
@@ -141,18 +136,10 @@ def _mpmath() -> Any:
     return mpmath
 
 
-def _share_of_gamma(which: int, a: Any, x: Any) -> Any:
-    """Compute one share of the gamma function for each element."""
-    arrays = np.broadcast_arrays(np.asarray(a, float), np.asarray(x, float))
-    of_one = np.vectorize(lambda a, x: _gamma_shares(a, x)[which], otypes=[np.float64])
-    return of_one(*arrays) if arrays[0].size else arrays[0]
-
-
-erfinv, erfcinv, erfcx = map(elementwise, (_erfinv, _erfcinv, _erfcx))
-bessel_j0, bessel_j1, bessel_y0, bessel_y1 = (
-    elementwise(functools.partial(_bessel, kind, order)) for kind in ("besselj", "bessely") for order in (0, 1)
-)
-gammainc, gammaincc = (functools.partial(_share_of_gamma, which) for which in (0, 1))
+def _lgamma(x: float) -> float:
+    if x != x or abs(x) == math.inf:
+        return abs(x)
+    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
 
 
 ARITHMETIC, FLOAT, COMPARE, LOGICAL, SELECT, CAST = "arithmetic", "float", "compare", "logical", "select", "cast"
@@ -165,6 +152,7 @@ class Function(NamedTuple):
     kind: rule for the result type. arithmetic and bits promote, float gives at least f32, compare and logical give b8,
     select promotes the last two operands, cast gives the dtype of its name, or HELD.
     identity: value of an empty reduction, for functions that may reduce.
+    operator: of index arithmetic that means the same. folds: whether the compiler computes calls with constants.
     meaning: description in words, of operands a and b, or x.
     """
 
@@ -174,25 +162,12 @@ class Function(NamedTuple):
     kind: str
     commutative: bool = False
     identity: Any = None
+    operator: str = ""
+    folds: bool = False
     meaning: str = ""
 
 
-def _lgamma_of_one(x: float) -> float:
-    if x != x or abs(x) == math.inf:
-        return abs(x)
-    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
-
-
-_erf, _erfc, _lgamma = map(elementwise, (math.erf, math.erfc, _lgamma_of_one))
-
-
-def _zeta(s: Any, q: Any) -> Any:
-    return (
-        np.vectorize(_zeta_of_one, otypes=[np.float64])(s, q) if np.size(s) * np.size(q) else np.add(s, q, dtype=float)
-    )
-
-
-def _zeta_of_one(s: float, q: float) -> float:
+def _zeta(s: float, q: float) -> float:
     """Return the sum of (q + k) ** -s over k, with the Euler-Maclaurin formula beyond nine terms and beyond 9."""
     if s == 1:
         return math.inf
@@ -257,19 +232,9 @@ def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-np.asarray(x, float)))
 
 
+# numpy has no bf16 and no floats of 8 bits, whose bits are held as integers.
 DTYPES: dict[str, type] = {
-    "b8": np.bool_,
-    "i32": np.int32,
-    "i64": np.int64,
-    "f16": np.float16,
-    "bf16": np.float32,
-    "e4m3": np.float32,
-    "e5m2": np.float32,
-    "f32": np.float32,
-    "u8": np.uint8,
-    "i8": np.int8,
-    "i16": np.int16,
-    "f64": np.float64,
+    name: np.dtype(dtype.numpy if dtype.numpy == dtype.torch else "float32").type for name, dtype in NAMES.items()
 }
 # What an op computes in f32 of 16-bit floats is of their dtype, but rounded by its store only; a cast rounds at once.
 HELD = {"as_f16": "f16", "as_bf16": "bf16"}
@@ -278,11 +243,20 @@ _RANK = ("b8", "u8", "i8", "i16", "i32", "i64", "e4m3", "e5m2", "f16", "bf16", "
 # Meanings that numpy does not have; those of `functions.toml` without another name are numpy's.
 _OWN: dict[str, Callable[..., Any]] = {
     "sign": _sign, "copy": lambda x: x, "relu": lambda x: np.maximum(x, 0), "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "reciprocal": lambda x: 1.0 / np.asarray(x, float), "erf": _erf, "erfc": _erfc, "lgamma": _lgamma, "erfinv": erfinv,
-    "erfcinv": erfcinv, "erfcx": erfcx, "zeta": _zeta, "gammainc": gammainc, "gammaincc": gammaincc,
-    "bessel_j0": bessel_j0, "bessel_j1": bessel_j1, "bessel_y0": bessel_y0, "bessel_y1": bessel_y1,
-    "three_terms": three_terms, "sigmoid": _sigmoid, "gcd": _gcd, "shift_left": _shift_left,
+    "reciprocal": lambda x: 1.0 / np.asarray(x, float), "sigmoid": _sigmoid, "gcd": _gcd, "shift_left": _shift_left,
     "shift_right": _shift_right,
+    **{
+        name: elementwise(of_numbers)
+        for name, of_numbers in {
+            "erf": math.erf, "erfc": math.erfc, "lgamma": _lgamma, "erfinv": _erfinv, "erfcinv": _erfcinv,
+            "erfcx": _erfcx, "zeta": _zeta, "three_terms": _three_terms,
+            "gammainc": lambda a, x: _gamma_shares(a, x)[0], "gammaincc": lambda a, x: _gamma_shares(a, x)[1],
+            **{
+                f"bessel_{kind}{order}": functools.partial(_bessel, f"bessel{kind}", order)
+                for kind, order in itertools.product("jy", (0, 1))
+            },
+        }.items()
+    },
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath
@@ -11,7 +12,9 @@ import pytest
 import torch
 
 import dplc
-from dplc.ir import functions
+from dplc.ir.functions import FUNCTIONS
+
+functions = SimpleNamespace(**{name: function.numpy for name, function in FUNCTIONS.items()})
 
 
 @pytest.mark.parametrize("name", ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"])
@@ -41,7 +44,7 @@ def test_zeta_is_right_to_the_last_digits() -> None:
     s, q = np.meshgrid([1.01, 2.0, 3.5, 12.0, 40.0, 80.0], [0.25, 1.0, 9.01, 9.5, 12.0, 30.0])
     with mpmath.workdps(60):
         want = np.vectorize(mpmath.zeta, otypes=[float])(s, q)
-    np.testing.assert_allclose(functions._zeta(s, q), want, rtol=1e-13)
+    np.testing.assert_allclose(functions.zeta(s, q), want, rtol=1e-13)
     kernels_are(torch.special.zeta, want, 1e-13, s, q)
 
 
