@@ -17,6 +17,7 @@ from lark.indenter import DedentError, Indenter
 from lark.tree import Meta
 
 from ..diagnostic import DplcError, Source, Span, closest
+from ..expr import OPERATORS, binary, invert, negate
 from . import equations as q
 from . import syntax as s
 from .syntax import words_in
@@ -29,7 +30,7 @@ Parts = list[Any]  # of an alternative of the grammar: syntax, tokens and marks
 _READABLE = {
     "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "NAME": "a name",
     "INT": "a number", "FLOAT": "a number", "STRING": 'a "text"', "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`",
-    "EQUAL": "`=`", "LPAR": "`(`", "ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`",
+    "EQUAL": "`=`", "LPAR": "`(`", "_ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`",
     "$END": "the end of the file", "expression": "an expression", "_COMMA": "`,`", "LSQB": "`[`", "LBRACE": "`{`",
     "RBRACE": "`}`", "PLUS": "`+`", "MINUS": "`-`", "STAR": "`*`", "DIVIDE": "`//`", "XOR": "`^`",
     "COMPARE": "a comparison", "DOT": "`.`", "__ANON_0": "`..`",
@@ -329,19 +330,19 @@ Method = Callable[[Any, Meta, Parts], Any]
 _whole: Method = lambda self, meta, c: self.span(meta)  # noqa: E731 - the span of the whole text of a node
 _token: Method = lambda self, meta, c: self.place(c[0])  # noqa: E731 - its first token
 _child: Method = lambda self, meta, c: c[0].span  # noqa: E731 - its first part
+_ends: Method = lambda self, meta, c: self.join(c[0], c[-1])  # noqa: E731 - from its first part to its last
+_MARKS = ("LET", "FORM", "ACC")  # tokens that say which alternative it is
 
 
-def _node(cls: Any, where: Method, *leading: Any, first: int = 0) -> Method:
+def _node(cls: Any, where: Method, *leading: Any) -> Method:
     """Return a method that builds a node. An absent list is an empty one.
 
-    Args:
-        leading: fields that the alternative of the grammar decides.
-        first: the child from which on children are fields.
+    leading: fields that the alternative of the grammar decides.
     """
     lists = [str(field.type).startswith(("tuple", "Nodes")) for field in fields(cls)][1 + len(leading) :]
 
     def build(self: Any, meta: Meta, c: Parts) -> Any:
-        given = c[first:]
+        given = [child for child in c if getattr(child, "type", "") not in _MARKS]
         values = (() if child is None and listed else _plain(child) for child, listed in zip(given, lists))
         return cls(where(self, meta, given), *leading, *values)
 
@@ -353,7 +354,7 @@ def _mark(mark: str) -> Method:
 
 
 def _all(self: Any, meta: Meta, c: Parts) -> tuple[Any, ...]:
-    return tuple(c)
+    return tuple(map(_plain, c))
 
 
 def _only(self: Any, meta: Meta, c: Parts) -> Any:
@@ -385,6 +386,8 @@ class _Build(Transformer[Any, Any]):
     index = _node(s.Subscript, _whole)
     type = _node(s.TypeOf, _whole)
     part = _node(q.SplitPart, _whole)
+    split_clause = _node(q.SplitClause, _whole)
+    one_of = _node(s.OneOf, _whole)
     not_in_op = _node(s.Operation, _whole, "not in")
     not_op = _node(s.Prefix, _whole, "not")
     paren = tuple_ = _node(s.Group, _whole, "(")
@@ -399,17 +402,26 @@ class _Build(Transformer[Any, Any]):
     inside = _node(s.InsideBlock, _token)
     name = _node(s.NameOf, _token)
     string = _node(s.Text, _token)
-    let = _node(s.LetClause, _token, first=1)
-    let_stmt = _node(q.LetStatement, _token, first=1)
+    let = _node(s.LetClause, _token)
+    let_stmt = _node(q.LetStatement, _token)
+    for_ = _node(s.ForLoop, _token)
+    for_part = _node(q.PartLoop, _token)
+    each = _node(s.EachBlock, _token)
+    example = counterexample = _node(s.Example, _token)
+    examples_of = _node(s.ExamplesOf, _token)
+    pass_entry = _node(s.PassEntry, _token)
     require = _node(s.Guard, _child, "require")
     prefer = _node(s.Guard, _child, "prefer")
     decreases = _node(s.LetClause, _child, s.DECREASES)
     bare = op_block = _node(s.Statement, _child)
     if_ = _node(s.IfBlock, _child)
     use_guards = _node(q.UseGuards, _child)
-    use_form = _node(q.UseForm, _child, first=1)
+    use_form = _node(q.UseForm, _child)
+    run_stmt = _node(s.RunStatement, _child)
+    accumulate = _node(s.AccumulateInto, _ends)
     after, before, first, last = map(_mark, ("after", "before", "first", "last"))
-    parts = type_tuple = block = _all
+    parts = type_tuple = block = keywords = split_names = further = examples = _all
+    passes = places = params = for_attributes = changes = _all
     reason = because_inline = one_sort = _only
 
     def span(self, meta: Meta) -> Span:
@@ -478,35 +490,12 @@ class _Build(Transformer[Any, Any]):
     def rows(self, meta: Meta, c: Parts) -> tuple[str, s.Nodes]:
         return ("rows", tuple(c))
 
-    def example(self, meta: Meta, c: Parts) -> s.Example:
-        return s.Example(self.place(c[0]), _plain(c[0]), _of(c, s.Keyword), c[-2], _plain(c[-1]))
-
-    counterexample = example
-
-    def examples_of(self, meta: Meta, c: Parts) -> s.ExamplesOf:
-        return s.ExamplesOf(self.place(c[0]), str(c[0]), tuple(c[1:]))
-
     def pipeline(self, meta: Meta, c: Parts) -> s.Pipeline:
         place, docs, _, name = self.head(c)
         of = tuple(replace(x, pipeline=name) if isinstance(x, s.Without) else x for x in _of(c, s.Syntax))
         return s.Pipeline(place, docs, name, of)
 
-    def pass_entry(self, meta: Meta, c: Parts) -> s.PassEntry:
-        name, alias = (*_of(c, Token), None)[:2]
-        return s.PassEntry(self.place(name), str(name), _of(c, s.Keyword), _plain(alias), _of(c, tuple), _reason(c))
-
-    def one_of(self, meta: Meta, c: Parts) -> s.OneOf:
-        return s.OneOf(self.span(meta), tuple(map(str, _of(c, Token))), _reason(c))
-
     # ---- what makes a rule an equation
-    def split_clause(self, meta: Meta, c: Parts) -> q.SplitClause:
-        first, *further = _of(c, tuple)
-        *what, size = (x for x in c if not isinstance(x, tuple))
-        return q.SplitClause(self.span(meta), tuple(what), size, first, tuple(further))
-
-    def for_part(self, meta: Meta, c: Parts) -> q.PartLoop:
-        return q.PartLoop(self.place(c[0]), str(c[0]), _of(c, s.Syntax), c[-1])
-
     def guard_group(self, meta: Meta, c: Parts) -> q.GuardGroup:
         (call,) = _of(c, s.Apply)
         return q.GuardGroup(call.span, _marked(c, "doc"), call.fn, call.items, _of(c, s.Guard | s.LetClause))
@@ -517,20 +506,13 @@ class _Build(Transformer[Any, Any]):
 
     # ---- statements
     def unit(self, meta: Meta, c: Parts) -> s.Unit:
-        arrow = next(i for i, x in enumerate(c) if isinstance(x, Token) and x.type == "ARROW")
-        ins, outs = (tuple(x for x in part if x is not None) for part in (c[2:arrow], c[arrow + 1 : -2]))
-        return s.Unit(self.place(c[1]), str(c[0]), str(c[1]), ins, outs, c[-1], None if c[-2] is None else str(c[-2]))
+        kind, name, ins, outs, precision, body = map(_plain, c)
+        return s.Unit(self.place(c[1]), kind, name, ins or (), outs or (), body, precision)
 
     def size(self, meta: Meta, c: Parts) -> s.SizeItem:
         low, high, multiple, hint = (None if x is None else int(self.int_(meta, [x]).value) for x in (*c[1:4], c[5]))
         assert low is not None and high is not None
         return s.SizeItem(self.span(meta), str(c[0]), low, high, 1 if multiple is None else multiple, hint)
-
-    def param_run(self, meta: Meta, c: Parts) -> s.Run:
-        return s.Run(self.span(meta), self.named(c[0]))
-
-    def run_stmt(self, meta: Meta, c: Parts) -> s.RunStatement:
-        return s.RunStatement(c[0].span, c[0], _of(c[1:], s.Syntax))
 
     def assign(self, meta: Meta, c: Parts) -> s.Assign:
         return s.Assign(self.join(c[0], c[1]), c[0], c[1], (), *c[2:])
@@ -541,21 +523,9 @@ class _Build(Transformer[Any, Any]):
         target = self.named(c[0])
         return s.Assign(self.join(target, c[2]), target, c[2], c[1] if isinstance(c[1], tuple) else (c[1],))
 
-    def accumulate(self, meta: Meta, c: Parts) -> s.AccumulateInto:
-        return s.AccumulateInto(self.join(c[0], c[2]), c[0], c[2])
-
-    def for_(self, meta: Meta, c: Parts) -> s.ForLoop:
-        return s.ForLoop(self.place(c[0]), str(c[0]), c[1], c[2], c[3], _of(c[4:], s.Syntax), c[-1])
-
-    def each(self, meta: Meta, c: Parts) -> s.EachBlock:
-        return s.EachBlock(self.place(c[0]), str(c[0]), c[1], c[2])
-
     # ---- items and expressions
     def items(self, meta: Meta, c: Parts) -> s.Nodes:
         return _of(c, s.Syntax)
-
-    def role_run(self, meta: Meta, c: Parts) -> s.Run:
-        return s.Run(self.span(meta), c[0].base, str(c[1]))
 
     def choose(self, meta: Meta, c: Parts) -> s.Chosen:
         start, variable, domain, condition, sense, cost = c
@@ -633,6 +603,22 @@ def calculated(node: s.Syntax, compute: Callable[..., Any], *operands: Any) -> A
     if found.__class__ is int and not -LARGEST_INT <= found < LARGEST_INT:
         raise DplcError("this number is too large: an integer has 64 bits", node)
     return found
+
+
+def arithmetic(node: s.Syntax, leaf: Callable[[Any], Any], operate: Callable[[str, Any, Any], Any] = binary) -> Any:
+    """Return index arithmetic in canonical form. leaf: reads what is not arithmetic. operate: computes `a op b`."""
+    if isinstance(node, s.Number):
+        return node.value
+    if isinstance(node, s.SizeOf):
+        return node.size
+    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+        return arithmetic(node.items[0], leaf, operate)
+    if isinstance(node, s.Operation) and node.op in OPERATORS:
+        a, b = (arithmetic(part, leaf, operate) for part in (node.a, node.b))
+        return calculated(node, operate, node.op, a, b)
+    if isinstance(node, s.Prefix):
+        return calculated(node, negate if node.op == "-" else invert, arithmetic(node.a, leaf, operate))
+    return leaf(node)
 
 
 def extent(node: s.Syntax, value: Any, least: int = 0) -> Any:

@@ -21,7 +21,7 @@ from ..node import Field, Node
 from ..program import Param, Stmt
 from ..tile import AXIS_ROLES, VIAS
 from . import syntax as s
-from .parse import calculated, extent
+from .parse import arithmetic, extent
 
 ROLES = (*AXIS_ROLES, *LOOP_ROLES)
 CLOSED: dict[str, tuple[str, ...]] = {
@@ -32,7 +32,8 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "AtomName": tuple(ATOMS),
     "Dtype": tuple(DTYPES),
 }
-CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
+NUMBERS: dict[str, Any] = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
+CONSTANTS = {"none": None, **NUMBERS}
 
 
 NEW_STATEMENT = "`dplc rules nodes` lists them; a new one is a class in ir/tile.py, listed in its STATEMENTS"
@@ -290,16 +291,12 @@ def _read_one(field: Field, value: s.Syntax) -> Any:
 
 def read_expr(value: s.Syntax) -> Any:
     """Read an index or scalar expression, in canonical form."""
+    return arithmetic(value, _operand)
+
+
+def _operand(value: s.Syntax) -> Any:
     if isinstance(value, s.NameOf):
         return CONSTANTS[value.text] if value.text in CONSTANTS else e.Var(value.text)
-    if isinstance(value, s.Number):
-        return value.value
-    if isinstance(value, s.SizeOf):
-        return value.size
-    if isinstance(value, s.Operation) and value.op in e.OPERATORS:
-        return calculated(value, e.OPERATORS[value.op], read_expr(value.a), read_expr(value.b))
-    if isinstance(value, s.Prefix):
-        return calculated(value, e.negate if value.op == "-" else e.invert, read_expr(value.a))
     if isinstance(value, s.Apply):
         if value.fn in VALUE_CLASSES:
             return _read(op_shape(value, VALUE_CLASSES))
@@ -308,8 +305,6 @@ def read_expr(value: s.Syntax) -> Any:
         if len(value.items) != FUNCTIONS[value.fn].arity:
             raise DplcError(f"`{value.fn}` takes {FUNCTIONS[value.fn].arity} arguments, not {len(value.items)}", value)
         return e.Call(value.fn, tuple(map(read_expr, value.items)))
-    if isinstance(value, s.Group) and value.bracket == "(" and len(value.items) == 1:
-        return read_expr(value.items[0])
     if isinstance(value, s.Subscript):
         return Element(_name(value.base), tuple(map(read_expr, value.items)))
     raise DplcError("this is not an index or scalar expression of a program", value)

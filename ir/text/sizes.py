@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..diagnostic import DplcError, Span
-from ..expr import OPERATORS, Size, negate
+from ..expr import Size
 from ..node import Node
 from ..sizes import sizes_in
 from . import syntax as s
-from .parse import LARGEST_EXTENT, calculated
+from .parse import LARGEST_EXTENT
 from .print_statements import print_expr
 
 Binding = Mapping[str, int]
@@ -133,23 +133,3 @@ class _Uses:
             binds = node.target.text
         if binds in self.sizes:
             raise DplcError(f"`{binds}` is a size: nothing else can have its name", node)
-
-
-def whole(node: s.Syntax) -> Any:
-    """Return a whole number, or an expression of sizes, from its syntax, or None for anything else."""
-    if isinstance(node, s.SizeOf):
-        return node.size
-    if isinstance(node, s.Number):
-        return node.value if node.value.__class__ is int else None
-    if isinstance(node, s.Group) and len(node.items) == 1:
-        return whole(node.items[0])
-    if isinstance(node, s.Prefix) and node.op == "-":
-        inner = whole(node.a)
-        return None if inner is None else calculated(node, negate, inner)
-    if isinstance(node, s.Operation) and node.op in _OPERATIONS:
-        a, b = whole(node.a), whole(node.b)
-        return None if a is None or b is None else calculated(node, _OPERATIONS[node.op], a, b)
-    return None
-
-
-_OPERATIONS = {op: OPERATORS[op] for op in ("+", "-", "*", "//", "%")}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..compose import remap
 from ..diagnostic import DplcError, did_you_mean
-from ..expr import Axis, Order, Var, invert, negate, rebuild
+from ..expr import Axis, Order, Var, only_sizes, rebuild
 from ..facts.index import operate
 from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, literal_dtype
 from ..monoid_texts import PARTS
@@ -37,14 +37,14 @@ from ..tensor import (
     postorder,
 )
 from . import syntax as s
-from .parse import calculated, extent
+from .parse import arithmetic, extent
 from .print_statements import print_expr, print_number
-from .sizes import print_sizes, whole
+from .read_statements import NUMBERS
+from .sizes import print_sizes
 
 # ---- reading: terms are built as they are written; only index arithmetic is simplified
 
 
-_NUMBERS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 _FORMS = ("Reduce", "Fold", "Index", "Case", "mat")
 
 
@@ -79,10 +79,10 @@ class _Reader:
         """Declare the axis of every `name:extent` of the text."""
         for item in s.walk(self.unit):
             if isinstance(item, s.AxisItem):
-                found = whole(item.extent)
-                if found is None or item.role is not None or item.dim is not None:
-                    raise DplcError("an axis of a graph is `name:extent`", item)
-                axis = Axis(item.name, extent(item.extent, found, 1))
+                what = "an axis of a graph is `name:extent`"
+                if item.role is not None or item.dim is not None:
+                    raise DplcError(what, item)
+                axis = Axis(item.name, _extent(item, what, 1))
                 if self.axes.setdefault(item.name, axis) is not axis:
                     raise DplcError(f"axis `{item.name}` has two extents", item)
 
@@ -171,9 +171,9 @@ class _Reader:
         if isinstance(node, s.Number):
             return node.value
         if isinstance(node, s.NameOf):
-            return _NUMBERS[node.text] if node.text in _NUMBERS else self._value(node)
+            return NUMBERS[node.text] if node.text in NUMBERS else self._value(node)
         if isinstance(node, s.Prefix) and node.op == "-" and isinstance(node.a, s.NameOf) and node.a.text == "inf":
-            return -_NUMBERS["inf"]
+            return -NUMBERS["inf"]
         if isinstance(node, s.Group) and len(node.items) == 1:
             return self._operand(node.items[0])
         if isinstance(node, s.Subscript) and isinstance(node.base, s.NameOf):
@@ -246,20 +246,14 @@ class _Reader:
 
     # ---- index expressions
     def _index(self, node: s.Syntax) -> Expr:
-        if isinstance(node, s.Number):
-            return node.value
-        if isinstance(node, s.SizeOf):
-            return node.size
+        return arithmetic(node, self._place, operate)
+
+    def _place(self, node: s.Syntax) -> Expr:
+        """Return an axis, a truth value, or a value that is read as an index."""
         if isinstance(node, s.NameOf) and node.text in ("true", "false"):
-            return _NUMBERS[node.text]
+            return NUMBERS[node.text]
         if isinstance(node, s.NameOf) and node.text in self.axes:
             return self.axes[node.text]
-        if isinstance(node, s.Group) and len(node.items) == 1:
-            return self._index(node.items[0])
-        if isinstance(node, s.Operation):
-            return calculated(node, operate, node.op, self._index(node.a), self._index(node.b))
-        if isinstance(node, s.Prefix):
-            return calculated(node, negate if node.op == "-" else invert, self._index(node.a))
         if isinstance(node, s.NameOf) and node.text not in self.values:
             names = (*self.axes, *self.values)
             raise DplcError(f"there is no axis or value `{node.text}`", node, did_you_mean(node.text, names))
@@ -285,11 +279,15 @@ def default_axes(name: str, dims: tuple[Any, ...]) -> Order:
     return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
 
 
-def _extent(node: s.Syntax) -> Expr:
-    found = whole(node.extent if isinstance(node, s.AxisItem) else node)
-    if found is None:
-        raise DplcError("an extent is a number", node)
-    return extent(node, found)
+def _extent(item: s.Syntax, what: str = "an extent is a number", least: int = 0) -> Expr:
+    """Return an extent, which contains numbers and sizes only. Raises DplcError, which says `what`, for any other."""
+
+    def wrong(_: object) -> Any:
+        raise DplcError(what, item)
+
+    node = item.extent if isinstance(item, s.AxisItem) else item
+    found = arithmetic(node, wrong)
+    return extent(node, found if only_sizes(found) else wrong(found), least)
 
 
 def _as(value: Any, name: str) -> Any:
