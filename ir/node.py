@@ -24,7 +24,7 @@ import re
 import threading
 import weakref
 from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # what a WeakValueDictionary forgets with
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, overload
 
 # Aliases whose *names* are the sorts of the rule language; their meaning for the type checker is on the right.
@@ -304,6 +304,11 @@ def replace(node: N, **changes: Any) -> N:
     return cls(*made)
 
 
+def with_parts(node: N, change: Callable[[Any], Any], without: Container[str] = ()) -> N:
+    """Return the node with each field changed that may hold nodes. without: fields that stay."""
+    return replace(node, **{name: change(getattr(node, name)) for name in type(node).inner if name not in without})
+
+
 def walk(value: Any) -> Iterator[Any]:
     """Yield every node and leaf below a node or a tuple, itself first, in text order."""
     yield value
@@ -323,29 +328,17 @@ def contents(node: Any) -> int:
     found: int = node._contents
     if not found:
         cls = type(node)
-        found, weight = cls.mark, 1
-        child: Any
-        for child in cls.read_inner(node):
-            kind = child.__class__
-            if kind is tuple:
-                below = _contents_of_all(child)
-            elif kind in CLASSES:
-                below = child._contents or contents(child)
-            else:
-                continue
-            found |= below
-            weight += below & WEIGHT
-        found = found | WEIGHT if weight > WEIGHT else found & ~WEIGHT | weight
+        found = _contents_of(cls.read_inner(node), cls.mark, 1)
         _put_contents(node, found)
     return found
 
 
-def _contents_of_all(items: tuple[Any, ...]) -> int:
-    found = weight = 0
+def _contents_of(items: tuple[Any, ...], found: int = 0, weight: int = 0) -> int:
+    """Return the contents of some items, added to marks and a weight."""
     for item in items:
         kind = item.__class__
         if kind is tuple:
-            below = _contents_of_all(item)
+            below = _contents_of(item)
         elif kind in CLASSES:
             below = item._contents or contents(item)
         else:
@@ -479,13 +472,15 @@ def names_in(node: Any) -> frozenset[str]:
             found.add(name)
         elif name.__class__ is tuple:
             found.update(name)  # the accumulators of a merge
-    _gather_names(cls.read_inner(node), found)
-    return frozenset(found)
+    return frozenset(found | names_below(cls.read_inner(node), names_in))
 
 
-def _gather_names(items: tuple[Any, ...], found: set[str]) -> None:
+def names_below(items: tuple[Any, ...], names_of: Callable[[Any], frozenset[str]]) -> set[str]:
+    """Return the names of all nodes among some items, which may be tuples of nodes."""
+    found: set[str] = set()
     for item in items:
         if item.__class__ is tuple:
-            _gather_names(item, found)
+            found |= names_below(item, names_of)
         elif item.__class__ in CLASSES:
-            found |= names_in(item)
+            found |= names_of(item)
+    return found

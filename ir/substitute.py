@@ -6,16 +6,18 @@ What a field means to substitution is its sort: `Expr` is rewritten, a `Name` is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from .expr import Axis, Binary, Size, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
+from .expr import Axis, Binary, Call, Not, Size, Sum, Var, add, free_names, from_linear, linear, multiply, rebuild
 from .loop import For
-from .node import CLASSES, Expr, Node, each_once, names_in, replace
+from .node import CLASSES, Expr, Node, each_once, names_in, nodes, with_parts
 from .sizes import has_sizes, hints
 
 Images = dict[str, Expr]
 V = TypeVar("V")  # a node, an expression or a tuple of them
+_EXPRESSIONS = frozenset((Var, Sum, Binary, Call, Not))
 
 
 def substitute(value: V, mapping: Images) -> V:
@@ -27,12 +29,9 @@ def substitute(value: V, mapping: Images) -> V:
 
 
 def _substituted(value: Any, mapping: Images) -> Any:
-    if value.__class__ is tuple:
-        out = tuple([_substituted(item, mapping) for item in value])
-        return value if all(a is b for a, b in zip(out, value, strict=True)) else out
     kind = value.__class__
-    if kind is Var:
-        return mapping.get(value.name, value)
+    if kind is tuple:
+        return _each(value, lambda item: _substituted(item, mapping))
     if kind in _EXPRESSIONS:
         return substitute_expr(value, mapping)
     if not issubclass(kind, Node) or mapping.keys().isdisjoint(names_in(value)):
@@ -40,6 +39,12 @@ def _substituted(value: Any, mapping: Images) -> Any:
     if kind is For and value.var in mapping and mapping[value.var].__class__ is not Var:
         mapping = {name: image for name, image in mapping.items() if name != value.var}
     return _substitute_fields(value, mapping)
+
+
+def _each(items: tuple[Any, ...], change: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Return items with each changed; the same tuple where nothing has changed."""
+    out = tuple([change(item) for item in items])
+    return items if all(map(operator.is_, out, items)) else out
 
 
 def substitute_expr(value: Expr, mapping: Images) -> Expr:
@@ -93,23 +98,8 @@ def over_axes(over: tuple[Any, ...], mapping: Images) -> tuple[Any, ...]:
 
     An axis that became `q*V + v` gives (q, v), and an axis that became a number is dropped.
     """
-    names: dict[str, None] = {}
-    for axis in over:
-        image = mapping.get(axis.name, axis)
-        for name in [image.name] if isinstance(image, Var) else _ordered_names(image):
-            names.setdefault(name)
-    return tuple(Var(name) for name in names)
-
-
-def _ordered_names(e: Expr) -> list[str]:
-    """Return the names of an expression in text order, because the order of a Combine is part of its meaning."""
-    if e.__class__ is Var:
-        return [e.name]
-    if e.__class__ is Sum:
-        return [name for atom, _ in e.terms for name in _ordered_names(atom)]
-    if e.__class__ is Binary:
-        return _ordered_names(e.a) + _ordered_names(e.b)
-    return []
+    images = tuple(mapping.get(axis.name, axis) for axis in over)
+    return tuple(dict.fromkeys(nodes(images, Var)))  # in text order, which is a part of the meaning of a Combine
 
 
 def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
@@ -136,12 +126,8 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
             return rebuild(e, change)
         if e.__class__ in _EXPRESSIONS:
             return rebuild(e, change)
-        labels = getattr(type(e), "labels", ())
-        parts = [
-            getattr(e, f.name) if f.name in labels or f.sort == "Over" else change(getattr(e, f.name))
-            for f in type(e).fields
-        ]
-        return type(e)(*parts)
+        lists = (field.name for field in type(e).fields if field.sort == "Over")
+        return with_parts(e, change, {*getattr(type(e), "labels", ()), *lists})
 
     return change(value)
 
@@ -152,8 +138,7 @@ def with_sizes(value: V, sizes: Mapping[str, Expr]) -> V:
 
     def bound(part: Any) -> Any:
         if part.__class__ is tuple:
-            out = tuple([bound(item) for item in part])
-            return part if all(a is b for a, b in zip(out, part, strict=True)) else out
+            return _each(part, bound)
         if part.__class__ not in CLASSES or not has_sizes(part):
             return part
         if part not in made:
@@ -165,7 +150,7 @@ def with_sizes(value: V, sizes: Mapping[str, Expr]) -> V:
             return sizes[node.name]
         if node.__class__ in _EXPRESSIONS:
             return rebuild(node, bound)
-        return replace(node, **{name: bound(getattr(node, name)) for name in type(node).inner})
+        return with_parts(node, bound)
 
     result: V = bound(value)
     return result
@@ -175,12 +160,3 @@ def with_hints(value: V) -> V:
     """Return a program with every size replaced by its hint, for which costs are predicted."""
     found = hints(value)
     return with_sizes(value, found) if found else value
-
-
-def _expression_classes() -> frozenset[type]:
-    from .expr import Call, Not
-
-    return frozenset((Var, Sum, Binary, Call, Not))
-
-
-_EXPRESSIONS = _expression_classes()

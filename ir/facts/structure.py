@@ -15,7 +15,7 @@ from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
-from ..node import CLASSES, Node, contents, each_once, marks_of, memoised, nodes
+from ..node import Node, contents, each_once, marks_of, memoised, names_below, nodes
 from ..program import Block, Kernel, Param, Stmt
 from ..tile import (
     AlongAxes,
@@ -449,16 +449,7 @@ def names_read(node: Any) -> NameSet:
     found: set[str] = set()
     if kind in NAMED and getattr(node, NAMED[kind]):
         found.add(getattr(node, NAMED[kind]))
-    _gather(kind.read_inner(node), found)
-    return frozenset(found)
-
-
-def _gather(items: tuple[Any, ...], found: set[str]) -> None:
-    for item in items:
-        if item.__class__ is tuple:
-            _gather(item, found)
-        elif item.__class__ in CLASSES:
-            found |= names_read(item)
+    return frozenset(found | names_below(kind.read_inner(node), names_read))
 
 
 # ---- dtypes of values
