@@ -156,6 +156,19 @@ def _joined(terms: dict[Any, int], remainders: list[Binary]) -> Expr:
     return found
 
 
+def rejoined(e: Expr, divide: Callable[[Expr, int], Expr]) -> Expr:
+    """Return a sum with one `c*(x // n)*n + c*(x % n)` replaced by `c*x`. divide: gives `x // n` as the sum has it."""
+    terms = dict(e.terms) if e.__class__ is Sum else {}
+    for atom, factor in terms.items():
+        divides = atom.__class__ is Binary and atom.op == "%" and atom.b.__class__ is int
+        if divides and factor * atom.b in terms.values():
+            quotient = divide(atom.a, atom.b)
+            if terms.get(quotient) == factor * atom.b:
+                kept = {other: n for other, n in terms.items() if other is not atom and other is not quotient}
+                return add(from_linear(kept, e.constant), multiply(atom.a, factor))
+    return e
+
+
 def add(a: Expr, b: Expr) -> Expr:
     if a.__class__ is int and b.__class__ is int:
         return a + b
@@ -237,6 +250,12 @@ def _split(a: Expr, n: int) -> tuple[dict[Any, int], dict[Any, int], int]:
     whole = {atom: k // n for atom, k in terms.items() if k % n == 0}
     rest = {atom: k for atom, k in terms.items() if k % n}
     return whole, rest, constant
+
+
+def split(e: Expr, n: int) -> tuple[Expr, Expr]:
+    """Return (q, r) with e == q*n + r, where r has the terms, and the part of the constant, that n does not divide."""
+    whole, rest, constant = _split(e, n)
+    return from_linear(whole, constant // n), from_linear(rest, constant % n)
 
 
 def floordiv(a: Expr, b: Expr) -> Expr:

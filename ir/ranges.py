@@ -12,30 +12,33 @@ from .expr import (
     Axis,
     Binary,
     Call,
+    Not,
     Size,
     Sum,
     Var,
     add,
     binary,
-    from_linear,
     is_int,
     linear,
     multiply,
     only_sizes,
     rebuild,
+    split,
     total,
 )
 from .node import CLASSES, WEIGHT, Expr, contents, each_once, marks_of, replace
 from .sizes import bound_to, compared_with_zero, decide_sizes, has_sizes, sizes_in
 from .substitute import with_sizes
+from .tensor import Term
 
 Interval = tuple[int, int]  # inclusive
 Ranges = Mapping[str, Interval]
-UNKNOWN: Interval = (-(10**12), 10**12)
+LARGE = 1 << 62  # beyond every extent
+UNKNOWN: Interval = (-LARGE, LARGE)
 
 
 def interval(e: Expr, ranges: Ranges) -> Interval:
-    """Return the least and greatest value of an index expression, or UNKNOWN."""
+    """Return the least and greatest value of an index, or UNKNOWN. One that is read from memory is not negative."""
     kind = e.__class__
     if kind is int or kind is bool:
         return int(e), int(e)
@@ -54,7 +57,9 @@ def interval(e: Expr, ranges: Ranges) -> Interval:
     if kind is Binary:
         small = (e._contents or contents(e)) & WEIGHT < WEIGHT  # asked here: this is a frequent query
         return (_binary_interval if small else _shared_interval)(e, ranges)
-    return UNKNOWN
+    if kind is Not:
+        return 0, 1
+    return (0, LARGE) if isinstance(e, Term) else UNKNOWN
 
 
 def _binary_interval(e: Any, ranges: Ranges) -> Interval:
@@ -68,7 +73,7 @@ def _binary_interval(e: Any, ranges: Ranges) -> Interval:
         return (a % c, b % c) if c == d and a // c == b // c else (0, d - 1)
     if e.op == "^" and min(a, c) >= 0:
         return 0, (1 << max(b, d).bit_length()) - 1
-    return UNKNOWN
+    return (0, 1) if e.op in COMPARISONS or e.op in ("and", "or") else UNKNOWN
 
 
 _shared_interval = each_once(_binary_interval)
@@ -152,12 +157,10 @@ def _simplify_division(e: Any, ranges: Ranges) -> Expr:
     n = e.b
     if n.__class__ is not int or n <= 0:
         return e
-    terms, constant = linear(e.a)
-    whole = {atom: k // n for atom, k in terms.items() if k % n == 0}
-    rest = from_linear({atom: k for atom, k in terms.items() if k % n}, constant % n)
+    whole, rest = split(e.a, n)
     low, high = interval(rest, ranges)
     if low >= 0 and high < n:
-        return simplify(from_linear(whole, constant // n), ranges) if e.op == "//" else rest
+        return simplify(whole, ranges) if e.op == "//" else rest
     inner = e.a
     if inner.__class__ is Binary and inner.op == e.op and is_int(inner.b):
         if e.op == "//":
@@ -175,13 +178,12 @@ def by_steps(e: Expr, ranges: Ranges) -> Expr:
     e = rebuild(e, lambda part: by_steps(part, ranges))
     if e.__class__ is not Binary or e.op not in ("//", "%") or not is_int(e.b) or e.b <= 0:
         return e
-    terms, constant = linear(e.a)
-    for step in sorted({math.gcd(factor, e.b) for factor in terms.values()} - {1, e.b}, reverse=True):
-        whole = {atom: factor // step for atom, factor in terms.items() if factor % step == 0}
-        within = from_linear({atom: n for atom, n in terms.items() if n % step}, constant % step)
+    factors = linear(e.a)[0].values()
+    for step in sorted({math.gcd(factor, e.b) for factor in factors} - {1, e.b}, reverse=True):
+        whole, within = split(e.a, step)
         low, high = interval(within, ranges)
         if low >= 0 and high < step:
-            steps = binary(e.op, from_linear(whole, constant // step), e.b // step)
+            steps = binary(e.op, whole, e.b // step)
             return steps if e.op == "//" else add(multiply(steps, step), within)
     return e
 

@@ -167,14 +167,9 @@ def _replaced(e: Expr, number: Callable[[Size], int]) -> Any:
 _EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum": max}
 
 
-@each_once
 def value_of(e: Expr, values: Mapping[str, int]) -> int:
     """Return the value of an expression of sizes at a binding."""
-    if e.__class__ is int:  # as most extents are, and a call needs all of them
-        return e
-    if e.__class__ is Size:
-        return values[e.name]
-    found = rebuild(e, lambda part: value_of(part, values))
+    found = e if e.__class__ is int else bound_to(e, values)  # as most extents are, and a call needs all of them
     assert found.__class__ is int, found
     return found
 
@@ -197,17 +192,11 @@ def decided(op: str, a: Expr, b: Expr) -> bool:
 
     Raises Undecided if neither is possible.
     """
-    comparison = Binary(op, a, b)
-    sided = all(x.__class__ is float or only_sizes(x) for x in (a, b))
-    if not sided or not has_sizes((a, b)):
-        raise Undecided(comparison)
-    if a.__class__ is float:
-        a, b, op = b, a, MIRRORED.get(op, op)
-    known = decide_sizes(op, a, b)
-    if known is not None:
+    known, of_sizes = _compared(op, a, b), has_sizes((a, b))
+    if known is not None and of_sizes:
         return known
-    if _asked.get() != _HINTED:
-        raise Undecided(comparison)
+    if _asked.get() != _HINTED or not of_sizes or not all(x.__class__ is float or only_sizes(x) for x in (a, b)):
+        raise Undecided(Binary(op, a, b))
     if divides_sizes((a, b)):
         return False  # not known to pay
     return bool(COMPARISONS[op](at_hint(a), at_hint(b)))
@@ -321,6 +310,13 @@ def decide_sizes(op: str, a: Expr, b: Expr) -> bool | None:
     )
 
 
+def _compared(op: str, a: Expr, b: Expr) -> bool | None:
+    """Return `decide_sizes` of expressions of sizes, one of which may be a float, or None for any others."""
+    if a.__class__ is float:
+        op, a, b = MIRRORED.get(op, op), b, a
+    return decide_sizes(op, a, b) if only_sizes(a) and (b.__class__ is float or only_sizes(b)) else None
+
+
 def compared_with_zero(op: str, low: float, high: float) -> bool | None:
     """Return whether a number from low to high compares so with 0; None where that depends on the number."""
     if op in (">", "<="):
@@ -343,9 +339,7 @@ def compared(op: str, a: Expr, b: Expr) -> Any:
 
 def settled(op: str, a: Expr, b: Expr) -> bool:
     """Return a comparison that has the same result for all values of the sizes. Raises Undecided for any other."""
-    if a.__class__ is float:
-        op, a, b = MIRRORED.get(op, op), b, a
-    known = decide_sizes(op, a, b) if only_sizes(a) and (b.__class__ is float or only_sizes(b)) else None
+    known = _compared(op, a, b)
     if known is None:
         raise Undecided(compare(op, a, b))
     return known

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import gcd
 from typing import Any
 
+from .. import ranges
 from ..expr import (
     COMPARISONS,
     Axis,
@@ -21,58 +23,29 @@ from ..expr import (
     Sum,
     Var,
     binary,
-    from_linear,
     is_int,
     linear,
     only_sizes,
     rebuild,
+    rejoined,
+    split,
     total,
 )
 from ..kernel import Assign, Define
 from ..node import CLASSES, Expr, each_once, memoised, nodes
 from ..program import Block
-from ..ranges import at_ends, below_divisor
+from ..ranges import LARGE, Interval, at_ends, below_divisor
 from ..sizes import compared_with_zero, has_sizes, highest
 
-LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
 
-
-def interval(e: Expr) -> tuple[int, int]:
-    """Return the least and the greatest value of an index expression.
-
-    For the value of a Term only the sign is known.
-    """
-    if e.__class__ is Axis:
-        return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
-    if e.__class__ not in CLASSES:
-        return int(e), int(e)
-    return _interval(e)
+def interval(e: Expr) -> Interval:
+    """Return the least and the greatest value of an index expression."""
+    return _interval(e) if e.__class__ in CLASSES else (int(e), int(e))
 
 
 @memoised
-def _interval(e: Any) -> tuple[int, int]:
-    kind = e.__class__
-    if kind is Size:
-        return e.low, e.high
-    if kind is Sum:
-        low = high = e.constant
-        for atom, n in e.terms:
-            a, b = interval(atom)
-            low, high = low + min(a * n, b * n), high + max(a * n, b * n)
-        return low, high
-    if kind is Binary and e.op == "//" and e.b.__class__ is int and e.b > 0:
-        a, b = interval(e.a)
-        return a // e.b, b // e.b
-    if kind is Binary and e.op == "%" and e.b.__class__ is int and e.b > 0:
-        return 0, min(e.b - 1, interval(e.a)[1]) if interval(e.a)[0] >= 0 else e.b - 1
-    if kind is Binary and e.op == "%" and has_sizes(e.b) and interval(e.b)[0] > 0:
-        return 0, interval(e.b)[1] - 1
-    if kind is Binary and e.op == "*":
-        corners = [x * y for x in interval(e.a) for y in interval(e.b)]
-        return min(corners), max(corners)
-    if kind is Not or (kind is Binary and e.op in ("and", "or", *COMPARISONS)):
-        return 0, 1
-    return (-LARGE, LARGE) if kind is Binary or kind is Call else (0, LARGE)
+def _interval(e: Any) -> Interval:
+    return ranges.interval(e, {})
 
 
 def operate(op: str, a: Expr, b: Expr) -> Expr:
@@ -91,12 +64,10 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
     low, high = interval(a)
     if low >= 0 and high < b:
         return 0 if op == "//" else a
-    terms, constant = linear(a)
-    whole = {atom: n // b for atom, n in terms.items() if n % b == 0}
-    rest = from_linear({atom: n for atom, n in terms.items() if n % b}, constant % b)
+    (terms, constant), (whole, rest) = linear(a), split(a, b)
     low, high = interval(rest)
     if low >= 0 and high < b:  # (c*b*x + r) // b with 0 <= r < b
-        return from_linear(whole, constant // b) if op == "//" else rest
+        return whole if op == "//" else rest
     inner = [x.a if _is_remainder(x) and n * x.b % b == 0 else x for x, n in terms.items()]
     if op == "%" and inner != [*terms]:  # (n*(x % m) + r) % b with n*m divisible by b
         return _divide("%", total((*inner, constant), (*terms.values(), 1)), b)
@@ -106,10 +77,9 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
         return _divide("%", _divide("//", a.a, b), a.b // b)
     if op == "//":
         common = math.gcd(b, *(n for n in terms.values() if n % b and abs(n) > 1))
-        inner = from_linear({atom: n for atom, n in terms.items() if n % common}, constant % common)
-        low, high = interval(inner)
+        outer, within = split(a, common)
+        low, high = interval(within)
         if 1 < common < b and low >= 0 and high < common:  # (c*x + r) // (c*b) with 0 <= r < c
-            outer = from_linear({atom: n // common for atom, n in terms.items() if n % common == 0}, constant // common)
             return _divide("//", outer, b // common)
     return binary(op, a, b)
 
@@ -148,15 +118,8 @@ def _last(atom: Any) -> Expr | None:
 
 def _joined(e: Expr) -> Expr:
     """Return an expression with `c*(x // n)*n + c*(x % n)` replaced by `c*x`."""
-    if e.__class__ is not Sum:
-        return e
-    terms = dict(e.terms)
-    for atom, n in e.terms:
-        if _is_remainder(atom):
-            high = _divide("//", atom.a, atom.b)
-            if terms.get(high) == n * atom.b:
-                del terms[high], terms[atom]
-                return operate("+", from_linear(terms, e.constant), binary("*", atom.a, n))
+    while (joined := rejoined(e, partial(_divide, "//"))) is not e:
+        e = joined
     return e
 
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from ..atoms import ATOMS, WITHIN, WORD_BYTES, Atom, numbers
 from ..dtypes import DTYPES
-from ..expr import Binary, Var, add, floordiv, free_names, from_linear, linear, modulo, multiple_of, multiply, total
+from ..expr import Binary, Var, add, floordiv, free_names, linear, modulo, multiple_of, multiply, rejoined, total
 from ..interp.scalar import evaluate
 from ..loop import For, Load
-from ..node import CLASSES, Expr, Node, contents, memoised, nodes
+from ..node import Expr, Node, memoised, nodes
 from ..program import Block, Kernel, Param, Stmt
 from ..ranges import Interval, by_steps, interval, simplify
 from ..substitute import substitute
@@ -197,30 +197,13 @@ def _address(kernel: Kernel, stage: Stage | Param, idx: tuple[Expr, ...]) -> Exp
 def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
     """Return e simplified by the ranges, with `(x // n)*n + x % n` combined to `x`."""
     e = simplify(e, known)
-    while True:
-        joined = _rejoin(e)
-        if joined is e:
-            return e
+    while (joined := rejoined(e, _quotient)) is not e:
         e = simplify(joined, known)
-
-
-def _rejoin(e: Expr) -> Expr:
-    if e.__class__ not in CLASSES or not (e._contents or contents(e)) & Binary.mark:
-        return e
-    terms, constant = linear(e)
-    if len(terms) < 2:
-        return e
-    for atom, factor in terms.items():
-        if atom.__class__ is not Binary or atom.op != "%" or atom.b.__class__ is not int:
-            continue
-        whole, n = atom.a, atom.b
-        if factor * n not in terms.values():
-            continue
-        quotient = simplify(Binary("//", whole, n), {})
-        if terms.get(quotient) == factor * n:
-            kept = {a: k for a, k in terms.items() if a not in (atom, quotient)}
-            return add(from_linear(kept, constant), multiply(whole, factor))
     return e
+
+
+def _quotient(e: Expr, n: int) -> Expr:
+    return simplify(Binary("//", e, n), {})
 
 
 # ---- vectors and wavefronts
