@@ -28,14 +28,13 @@ def ordered_by_barriers(kernel: Kernel, shared_tile: str) -> bool:
 class _Walk:
     """Walk of the statements in the execution order of a thread.
 
-    copied, accessed: slots since the last barrier.
+    seen: slots since the last barrier, each with whether it was copied to or accessed.
     """
 
     def __init__(self, shared_tile: str, stages: list[Stage]) -> None:
         self.shared_tile, self.depth = shared_tile, stages[0].depth if stages else 1
         self.asynchronous = any(stage.via == "ASYNC" for stage in stages)
-        self.copied: set[Slot] = set()
-        self.accessed: set[Slot] = set()
+        self.seen: frozenset[tuple[str, Slot]] = frozenset()
         self.ordered = True
 
     def block(self, body: Block) -> None:
@@ -44,27 +43,26 @@ class _Walk:
 
     def statement(self, stmt: Stmt) -> None:
         if isinstance(stmt, Sync):
-            self.copied, self.accessed = set(), set()
+            self.seen = frozenset()
         elif isinstance(stmt, Wait) and self.asynchronous:
-            self.copied.add(None)  # what was requested before is written now
+            self.seen |= {("copied", None)}  # what was requested before is written now
         elif isinstance(stmt, Stage) and stmt.dst == self.shared_tile:
-            self.copy(stmt.slot)
+            self.meet("copied", stmt.slot)
         elif isinstance(stmt, Load | Store) and stmt.buf == self.shared_tile:
-            self.access(stmt.idx[0] if self.depth > 1 else 0)
+            self.meet("accessed", stmt.idx[0] if self.depth > 1 else 0)
         elif isinstance(stmt, For):
             self.loop(stmt)
         elif isinstance(stmt, If):
-            self.perhaps(stmt.body)
+            before = self.seen
+            self.block(stmt.body)
+            self.seen |= before
         elif hasattr(stmt, "body"):
             self.block(stmt.body)
 
-    def copy(self, slot: Slot) -> None:
-        self.ordered &= all(self.differ(slot, other) for other in self.accessed)
-        self.copied.add(slot)
-
-    def access(self, slot: Slot) -> None:
-        self.ordered &= all(self.differ(slot, other) for other in self.copied)
-        self.accessed.add(slot)
+    def meet(self, how: str, slot: Slot) -> None:
+        """Record a copy or an access, which must not meet the other of the same slot."""
+        self.ordered &= all(how == other or self.differ(slot, there) for other, there in self.seen)
+        self.seen |= {(how, slot)}
 
     def loop(self, loop: For) -> None:
         """Walk the body twice, so that an iteration meets the slots of the preceding iteration."""
@@ -72,22 +70,13 @@ class _Walk:
             self.block(loop.body)
             self.leave(loop.var)
             return
-        before = self.copied, self.accessed
+        before = self.seen
         self.block(loop.body)
         self.shift(loop.var, loop.body)
         self.block(loop.body)
         self.leave(loop.var)
         if not (is_int(loop.start) and is_int(loop.stop) and loop.start < loop.stop):
-            self.join(*before)
-
-    def perhaps(self, body: Block) -> None:
-        before = self.copied, self.accessed
-        self.block(body)
-        self.join(*before)
-
-    def join(self, copied: set[Slot], accessed: set[Slot]) -> None:
-        """Add the slots of another path to this point."""
-        self.copied, self.accessed = self.copied | copied, self.accessed | accessed
+            self.seen |= before
 
     def shift(self, var: str, body: Block) -> None:
         """Express the slots in terms of the next iteration's loop variable.
@@ -96,14 +85,12 @@ class _Walk:
         """
         if next(nodes(body, Sync), None) is None:
             self.leave(var)
-            return
-        back = {var: subtract(Var(var), 1)}
-        self.copied = {None if slot is None else substitute_expr(slot, back) for slot in self.copied}
-        self.accessed = {None if slot is None else substitute_expr(slot, back) for slot in self.accessed}
+        else:
+            back = {var: subtract(Var(var), 1)}
+            self.seen = frozenset((how, substitute_expr(slot, back)) for how, slot in self.seen)
 
     def leave(self, var: str) -> None:
-        self.copied = {None if var in free_names(slot) else slot for slot in self.copied}
-        self.accessed = {None if var in free_names(slot) else slot for slot in self.accessed}
+        self.seen = frozenset((how, None if var in free_names(slot) else slot) for how, slot in self.seen)
 
     def differ(self, one: Slot, other: Slot) -> bool:
         """Return whether two slots are never the same."""

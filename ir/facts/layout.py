@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Container, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ..substitute import substitute
 from ..tile import Mma, SharedTile, Stage, Tile
 from .structure import summary, used_names
 
+R = TypeVar("R")
 WORD = 4  # bytes of a bank, and the least that cp.async copies
 DTYPE_BYTES = {name: dtype.item_bytes for name, dtype in DTYPES.items()}
 CHUNK = 16  # bytes: the widest copy and the unit of every swizzle
@@ -160,17 +161,20 @@ def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
     The xor of a shared tile is omitted: it moves whole chunks, so it does not affect vectors.
     """
     place: Any = stages(kernel).get(buf) or params(kernel)[buf]
-    known = answers(kernel)
-    key = (address, place, idx)
-    if key not in known:
-        known[key] = _address(kernel, place, idx)
-    return known[key]
+    return answers(kernel).once((address, place, idx), lambda: _address(kernel, place, idx))
 
 
 class Answers(dict[Any, Any]):
     """Cached answers about accesses for certain ranges of the names."""
 
     __slots__ = ("__weakref__",)
+
+    def once(self, key: Any, compute: Callable[[], R]) -> R:
+        """Return the answer to a question, which is computed at its first request."""
+        if key not in self:
+            self[key] = compute()
+        answer: R = self[key]
+        return answer
 
 
 _answers: weakref.WeakValueDictionary[Any, Answers] = weakref.WeakValueDictionary()
@@ -348,12 +352,8 @@ class CopyShape(NamedTuple):
 
 def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
     """Return the shape of a Stage's copy: 16 bytes each if source and box allow it, else 4 bytes or one element."""
-    source, known = params(kernel)[stage.src], answers(kernel)
-    key = (copy_shape, stage, source)
-    if key not in known:
-        known[key] = _copy_shape(stage, source, tile_of(kernel))
-    shape: CopyShape = known[key]
-    return shape
+    source = params(kernel)[stage.src]
+    return answers(kernel).once((copy_shape, stage, source), lambda: _copy_shape(stage, source, tile_of(kernel)))
 
 
 def _copy_shape(stage: Stage, source: Param, tile: Tile | None) -> CopyShape:

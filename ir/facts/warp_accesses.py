@@ -6,16 +6,18 @@ import functools
 import itertools
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..expr import Axis, Binary, Call, NameSet, Not, Sum, Var, free_names, from_linear, linear, subtract
+from ..expr import Axis, NameSet, Var, free_names, from_linear, linear, subtract
+from ..interp.scalar import evaluate
 from ..kernel import WARP
 from ..loop import Load, Store
 from ..names import unused
-from ..node import Expr, each_once, memoised, names_in, replace
+from ..node import Expr, memoised, names_in, replace
 from ..program import Block, Kernel
 from ..ranges import Interval, interval
 from ..sizes import highest
@@ -25,6 +27,7 @@ from .layout import (
     CHUNK,
     DTYPE_BYTES,
     WORD,
+    Answers,
     CopyShape,
     SharedTileLayout,
     XorMap,
@@ -63,20 +66,9 @@ def lane_values(threads: tuple[tuple[str, int], ...]) -> dict[str, Any]:
     return values
 
 
-@each_once
 def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
     """Return the values of an index expression at every lane, with loops and register axes at 0."""
-    kind = e.__class__
-    if kind is Var:
-        return lanes.get(e.name, 0)
-    if kind is Sum:
-        return e.constant + sum(at_lanes(atom, lanes) * n for atom, n in e.terms)
-    if kind is Binary and e.op in _ARITHMETIC:
-        return _ARITHMETIC[e.op](at_lanes(e.a, lanes), at_lanes(e.b, lanes))
-    return 0 if kind in (Binary, Call, Not) else e
-
-
-_ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor}
+    return evaluate(e, defaultdict(int, lanes))
 
 
 class WarpRequest(NamedTuple):
@@ -111,11 +103,11 @@ class Access(NamedTuple):
 class Requests(tuple[WarpRequest, ...]):
     """The warp accesses of a shared tile. known: costs computed so far, by layout."""
 
-    known: dict[object, int]
+    known: Answers
 
     def __new__(cls, found: Iterable[WarpRequest]) -> Requests:
         made = super().__new__(cls, found)
-        made.known = {}
+        made.known = Answers()
         return made
 
 
@@ -124,12 +116,8 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
 
     They are as wide as the rows of the shared tile allow. An access that is not a vector becomes several accesses.
     """
-    known = answers(kernel)
     key = (requests, stage, item_bytes(kernel, stage), body)
-    if key not in known:
-        known[key] = _requests(kernel, stage, body)
-    asked: Requests = known[key]
-    return asked
+    return answers(kernel).once(key, lambda: _requests(kernel, stage, body))
 
 
 def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
@@ -146,15 +134,14 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     copied = None
     if not isinstance(stage, SharedTile) and stage.via != "TMA":
         copied = copy_shape(kernel, stage), lanes_of(kernel, stage), item
-    key = (*accessed, pitch(stage), copied)
-    if key not in known:
-        if accessed not in known:
-            known[accessed] = _accesses_of(kernel, stage, places, loops, item)
-        found = _as_wide_as_rows(known[accessed], pitch(stage), item)
+
+    def asked() -> Requests:
+        made = known.once(accessed, lambda: _accesses_of(kernel, stage, places, loops, item))
+        found = _as_wide_as_rows(made, pitch(stage), item)
         every = (*found, *_copies(*copied)) if copied else found
-        known[key] = _alike(tuple([(r.width, _hashable(r.rows), _hashable(r.columns), *r[3:]) for r in every]))
-    asked: Requests = known[key]
-    return asked
+        return _alike(tuple([(r.width, _hashable(r.rows), _hashable(r.columns), *r[3:]) for r in every]))
+
+    return known.once((*accessed, pitch(stage), copied), asked)
 
 
 def _hashable(places: Any) -> Any:
@@ -293,21 +280,17 @@ def _added(acc: str, body: Block) -> Iterator[Any]:
 # ---- what a layout costs
 
 
-def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
+def cycles(stage: Stage, asked: Requests) -> int:
     """Return the wavefronts of some requests of a shared tile, in its own layout."""
     return cycles_in(layout_of(stage), asked)
 
 
-def cycles_in(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
+def cycles_in(layout: SharedTileLayout, asked: Requests) -> int:
     """Return the wavefronts of some requests of a shared tile in a given layout."""
-    if asked.__class__ is not Requests:
-        return _cycles(layout, asked)
-    if layout not in asked.known:
-        asked.known[layout] = _cycles(layout, asked)
-    return asked.known[layout]
+    return asked.known.once(layout, lambda: _cycles(layout, asked))
 
 
-def _cycles(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
+def _cycles(layout: SharedTileLayout, asked: Requests) -> int:
     total = 0
     for width, row, column, _, item, times in asked:
         places = place_of(layout, row, column, item)  # one of all lanes, where they differ in nothing
@@ -332,7 +315,7 @@ def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
     return sum(request.times for request in requests(kernel, replace(stage, pad=pad), body))
 
 
-def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> int:
+def swizzled_cycles(stage: Stage, asked: Requests, span: int) -> int:
     """Return the wavefronts of some requests if the rows are split into TMA swizzle spans of `span` bytes."""
     inner = stage.box[-1]
     width = min(span // asked[0].item, inner.extent) if asked else inner.extent
@@ -340,7 +323,7 @@ def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> 
     moved = (
         r._replace(rows=r.rows + r.columns // width * shared_tile_rows(stage), columns=r.columns % width) for r in asked
     )
-    return cycles(cut, tuple(moved))
+    return cycles(cut, Requests(moved))
 
 
 def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
@@ -358,7 +341,7 @@ def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> 
 # ---- xor layouts
 
 
-def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: XorMap) -> int:
+def xor_cycles(stage: Stage, asked: Requests, bits: XorMap) -> int:
     """Return the wavefronts of some requests under a xor map."""
     return cycles_in(SharedTileLayout(tuple(bits), stage.swizzle, pitch(stage)), asked)
 
@@ -417,13 +400,9 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> XorMap:
     return best
 
 
-def _least(asked: tuple[WarpRequest, ...]) -> int:
+def _least(asked: Requests) -> int:
     """Return the wavefronts that no layout can avoid: for each group of lanes its distinct words over the 32 banks."""
-    if asked.__class__ is not Requests:
-        return sum(map(_least_of, asked))
-    if _least not in asked.known:
-        asked.known[_least] = sum(map(_least_of, asked))
-    return asked.known[_least]
+    return asked.known.once(_least, lambda: sum(map(_least_of, asked)))
 
 
 def _least_of(request: WarpRequest) -> int:

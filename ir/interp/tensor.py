@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,14 +37,9 @@ from ..tensor import (
     terms,
 )
 from .loop import fold_tuples
-from .scalar import KINDS, as_kind, evaluate
+from .scalar import KINDS, as_kind, evaluate, folded
 
 Array = np.ndarray[Any, Any]
-
-_FOLDS: dict[str, Callable[..., Any]] = {
-    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min,
-    "logical_and": np.all, "logical_or": np.any,
-}  # fmt: skip
 
 
 class TermValue(NamedTuple):
@@ -164,9 +159,8 @@ class _Meaning:
         value = self.operand(term.x, order)
         swept = tuple(range(len(kept), len(order)))
         data = np.broadcast_to(value.data, [a.extent for a in order])
-        to = KINDS[dtype(term)]
-        folded = np.asarray(_FOLDS[term.fn](data, axis=swept)).astype(to, copy=False)
-        return TermValue(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
+        total = np.asarray(folded(term.fn, data, swept)).astype(KINDS[dtype(term)], copy=False)
+        return TermValue(total, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
 
     def _fold(self, term: Fold) -> TermValue:
         """Return a part of a tuple reduction. Its operands, with the reduced axes in front, are lifted and combined."""
@@ -180,10 +174,10 @@ class _Meaning:
             bad.append(value.bad)
             flat = _full(value.data, order).reshape(*(a.extent for a in kept), count)
             lanes.append(np.moveaxis(flat, -1, 0))
-        folded = fold_tuples(monoid, lanes, count)[monoid.parts.index(part)]
+        total = fold_tuples(monoid, lanes, count)[monoid.parts.index(part)]
         outside, swept = _any(*bad), tuple(range(len(kept), len(order)))
         poison = None if outside is None else np.asarray(np.any(_full(outside, order), axis=swept))
-        return TermValue(_full(np.asarray(folded), kept), poison)
+        return TermValue(_full(np.asarray(total), kept), poison)
 
     def _case(self, term: Case) -> TermValue:
         order = axes(term)

@@ -186,7 +186,7 @@ def test_what_is_read_often_weighs_more_than_what_is_copied_once() -> None:
     read, copied = warp_accesses.requests(k, stage, body)
     assert (read.times, copied.times) == (64, 8)
     best = replace(stage, xor=warp_accesses.best_xor(k, stage, body))
-    assert warp_accesses.cycles(best, (read._replace(times=1),)) == 4
+    assert warp_accesses.cycles(best, warp_accesses.Requests([read._replace(times=1)])) == 4
 
 
 def test_padding_that_breaks_vectors_is_more_accesses() -> None:
