@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, choose_device
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
 from dplc.engine.rewrite.trace import Trace
-from dplc.engine.run.calls import errors, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.ir.diagnostic import DplcError
 
 EXPRESSION = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
@@ -41,11 +42,11 @@ def main(expression: str) -> int:
     heading(f"run on: {device}")
     captured = compilation.captured
     results = Compiled(compilation, device).run({})
-    absolute, relative = errors(results, run_reference(captured, captured.tensors))
-    print(f"max|error| against float64: {absolute:.2e}, over the largest value: {relative:.2e}")
+    found = judge(results, run_reference(captured, captured.tensors))
+    print(f"max|error| against float64: {found.absolute:.2e}, over the largest value: {found.relative:.2e}")
     milliseconds = {stage: round(ms, 1) for stage, ms in compilation.timings.items()}
     print(f"compiled in (ms): {milliseconds}")
-    return 0 if relative <= 1e-5 else 1
+    return 0 if found.relative <= 1e-5 else 1
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_id
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import CudaKernel
 from ...codegen.launch import Session, memory_of
 from ...codegen.sass import disassemble, find_nvdisasm
@@ -53,7 +54,7 @@ from ..cost.memory_model import LANES
 from ..cost.predict import occupancy, predict
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
 from ..ruleset import Toolchain
-from ..run.calls import Judgement, Preparation, judge, run_eager, run_reference
+from ..run.calls import Preparation, run_eager, run_reference
 from .cases import BenchCase, BenchSubject, Say, Suite, import_everything, subject_of
 from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord, Totals, geomean
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...codegen.arrays import check_room
+from ...codegen.judge import Judgement
 from ...codegen.launch import executor, memory_of
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
@@ -49,7 +50,6 @@ from ..models.generating import (
     stops_of,
 )
 from ..models.sources import ModelSource, Tell, WeightRequest, build, find
-from ..run.calls import Judgement
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, print_text, write, write_lines
 from .programs import (

@@ -22,6 +22,7 @@ from torch import Tensor
 from ...codegen.arrays import check_room
 from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, run_kernels
 from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import CudaKernel
 from ...codegen.launch import memory_of
 from ...codegen.target import Target
@@ -48,7 +49,7 @@ from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
 from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import EACH, Trace
-from ..run.calls import Judgement, Row, at_binding, in_float64, judge, judge_program, narrowed, random_tensor
+from ..run.calls import Row, at_binding, in_float64, judge_program, narrowed, random_tensor
 from ..schedule.scheduling import stored_schedules
 from .options import Flags
 from .output import (

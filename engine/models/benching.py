@@ -22,6 +22,7 @@ from ...codegen.arrays import as_numpy
 from ...codegen.build import HEADERS
 from ...codegen.cache import digest
 from ...codegen.cuda import safe_kernel_name
+from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
@@ -56,7 +57,6 @@ from ..cost.instruction_counts import features, instruction_counts
 from ..cost.predict import predict
 from ..kernels.sharing import key
 from ..ruleset import Toolchain
-from ..run.calls import Judgement, judge
 from ..schedule.space import FusionVariant, ProgramSpace
 from .artefact import Artefact, plan_of
 from .compiling import CompiledModel, DynamicModelRunner, Figures, called, drawn, inputs_of, plain

@@ -21,7 +21,7 @@ from torch.nn import Module
 
 from ...codegen.arrays import listed, torch_dtype
 from ...codegen.cache import forget_oldest
-from ...codegen.judge import GATE, GATES, Judgement, accepted, error, errors, judge
+from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import Buffer, Program
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
@@ -373,7 +373,6 @@ def in_float64(tensors: Tensors) -> Tensors:
 # ---- References of the judge: a program of the user's own ops in float64, and as PyTorch computes it in eager.
 
 
-__all__ = ["GATE", "GATES", "Judgement", "accepted", "error", "errors", "judge", "run_eager", "run_reference"]
 Run = Callable[[TorchGraph, dict[str, Tensor]], list[Tensor]]
 
 

@@ -29,6 +29,7 @@ from ...codegen.cache import cache_directory
 from ...codegen.compiler import BuildError
 from ...codegen.driver import Driver, DriverError
 from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
+from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import DeviceError
 from ...codegen.pack.runner import gpu_speeds, how_it_ended
@@ -47,7 +48,7 @@ from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels
 from ..ruleset import here, processes
-from ..run.calls import Judgement, in_float64, judge, random_tensor
+from ..run.calls import in_float64, random_tensor
 from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import Launched, ScheduleCandidate
 from ..store.store import Basis, FrozenRecord, Score

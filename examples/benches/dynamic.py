@@ -37,12 +37,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import dplc
+from dplc.codegen.judge import judge
 from dplc.codegen.target import Target, target
 from dplc.engine.api import has_gpu
 from dplc.engine.bench.bench import CudaClock, timing
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.run.calls import judge
 from dplc.ir.substitute import with_sizes
 
 LENGTHS = (1, 7, 16, 32, 33, 64, 100, 128, 200, 256, 500, 512, 1000, 1024, 2047, 2048, 4096)

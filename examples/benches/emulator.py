@@ -24,11 +24,12 @@ import numpy as np
 
 from dplc.codegen.emulator.executor import EmulatorExecutor, EmulatorSession
 from dplc.codegen.emulator.runtime import load
+from dplc.codegen.judge import judge
 from dplc.codegen.kernel import Program
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, compiler_with
-from dplc.engine.run.calls import errors, run_reference
+from dplc.engine.run.calls import run_reference
 
 NORM = "nn.RMSNorm(4096)(torch.randn({rows}, 4096))"
 MATMUL = "torch.randn(2048, {k}) @ torch.randn({k}, 2048)"
@@ -56,8 +57,8 @@ def session(compilation: Compilation, checked: bool) -> EmulatorSession:
     arrays = {buffer.name: captured.tensors[buffer.name] for buffer in (*program.inputs, *program.constants)}
     constants, inputs = ({b.name: arrays[b.name] for b in some} for some in (program.constants, program.inputs))
     ready = EmulatorExecutor(workers=1, checked=checked).prepare(program, constants)
-    _, relative = errors([*ready.run(inputs).values()], run_reference(captured, captured.tensors))
-    assert relative <= 1e-5, f"wrong by {relative}"
+    found = judge([*ready.run(inputs).values()], run_reference(captured, captured.tensors))
+    assert found.relative <= 1e-5, f"wrong by {found.relative}"
     return ready
 
 

@@ -25,6 +25,7 @@ from dplc.codegen import cache
 from dplc.codegen.build import emulator_sources
 from dplc.codegen.emulator.executor import ORDERS, EmulatorExecutor, bytes_of
 from dplc.codegen.emulator.runtime import DeviceBuffer, DeviceMemory, EmulatorError, LoadedKernels, load
+from dplc.codegen.judge import judge
 from dplc.codegen.kernel import CudaKernel, Program
 from dplc.codegen.target import Target
 from dplc.engine.bench.cases import BenchCase, BenchOperation, Suite, subject_of
@@ -37,7 +38,7 @@ from dplc.engine.language.pipeline import PassStep
 from dplc.engine.rewrite.statements.driver import RuleSite, run_pipeline, spots
 from dplc.engine.rewrite.trace import Trace, assigned
 from dplc.engine.ruleset import Toolchain
-from dplc.engine.run.calls import accepted, run_eager, run_reference
+from dplc.engine.run.calls import run_eager, run_reference
 from dplc.engine.schedule.scheduling import cuda_of
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.loop import For
@@ -262,7 +263,7 @@ class CheckedSpace(CaseSpace):
         lap("run")
         outputs = zip(self._plan.outputs, self._plan.results, strict=True)
         results = [made[param.name].reshape(kind.shape) for param, kind in outputs]
-        right = accepted(results, self._reference, self._eager)
+        right = judge(results, self._reference, self._eager).ok
         lap("compare")
         return ScheduleVerdict(None if right else "the result is wrong: outside of the gate", seconds)
 

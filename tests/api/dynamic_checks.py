@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from judged import accepted
+
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import rows_of
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import accepted, run_reference
+from dplc.engine.run.calls import run_reference
 
 WHOLE = dplc.Dim("s", 1, 4096, hint=512)
 

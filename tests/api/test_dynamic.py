@@ -9,12 +9,12 @@ import pytest
 import torch
 from drawing import some
 from dynamic_checks import is_right, sized, sized_text
+from judged import accepted
 from torch import nn
 
 import dplc
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.dynamic_shapes import MOST_TRIED
-from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.expr import Size
 from dplc.ir.verify import kernel as kernel_rules

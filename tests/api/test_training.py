@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dynamo_checks import ALL_COMPILED
+from judged import accepted
 from torch import nn
 
-from dplc.engine.run.calls import accepted
 from dplc.engine.torch_backend import EagerWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")

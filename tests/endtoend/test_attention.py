@@ -10,8 +10,10 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import accepted, errors
 
 from dplc.codegen.emulator.executor import CheckingExecutor
+from dplc.codegen.judge import GATE
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -19,7 +21,7 @@ from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.predict import resident_blocks
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.calls import GATE, accepted, errors, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.ir.facts.structure import summary
 from dplc.ir.program import Kernel
 

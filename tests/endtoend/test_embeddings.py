@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from judged import accepted, errors
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture, capture_text
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import accepted, errors, run_reference
+from dplc.engine.run.calls import run_reference
 
 ROWS = "i = torch.randint(0, 10, (5,))\nx = F.embedding(i, torch.randn(10, 8))\n"
 BATCH = "i = torch.randint(0, 10, (2, 5))\nx = F.embedding(i, torch.randn(10, 8))\n"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from expressions import EXPRESSIONS
+from judged import accepted, errors
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import accepted, errors, run_reference
+from dplc.engine.run.calls import run_reference
 
 CASES = [
     pytest.param(text, id=f"{group}-{place}")

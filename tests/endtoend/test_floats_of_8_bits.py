@@ -10,6 +10,7 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import accepted
 from products_of_halves import atoms, near
 
 import dplc
@@ -18,7 +19,7 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts, substituted_work
 from dplc.engine.cost.predict import predict
-from dplc.engine.run.calls import accepted, run_reference
+from dplc.engine.run.calls import run_reference
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = (E4M3, E5M2)

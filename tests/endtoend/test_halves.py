@@ -14,12 +14,13 @@ from expressions import EXPRESSIONS
 from halves import GROUPS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from judged import accepted, errors
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, compile
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import accepted, errors, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.ir.diagnostic import DplcError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 import dplc
-from dplc.engine.run.calls import judge
+from dplc.codegen.judge import judge
 
 sdpa = F.scaled_dot_product_attention
 TARGETS = ("a100", "h200", "rtx5090")

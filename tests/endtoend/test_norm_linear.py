@@ -13,6 +13,7 @@ import torch
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.emulator.executor import CheckingExecutor
+from dplc.codegen.judge import GATE
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
@@ -22,7 +23,7 @@ from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run import calls
-from dplc.engine.run.calls import GATE, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.ir.expr import Var
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Stage

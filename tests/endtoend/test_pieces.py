@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from judged import accepted
 
 from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import accepted, run_reference
+from dplc.engine.run.calls import run_reference
 
 TEXTS = {
     "places that are pieces": "i = torch.randint(0, 64, (64,))\nv = torch.cat([i, i])\ntorch.cat([v[v % 64], v])",

@@ -13,12 +13,13 @@ import torch
 from sized import ALONG, ATTENTION, ELEMENTS, PLACES, PRODUCTS, PROGRAMS, RANGES, ROWS
 
 from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.calls import judge, run_reference
+from dplc.engine.run.calls import run_reference
 
 LENGTHS: tuple[Mapping[str, int], ...] = (
     {"s": 1, "t": 1}, {"s": 144, "t": 96}, {"s": 64, "t": 32}, {"s": 65, "t": 31}, {"s": 127, "t": 1},

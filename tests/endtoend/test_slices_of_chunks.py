@@ -7,6 +7,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+from judged import accepted
 
 from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
@@ -14,7 +15,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.calls import accepted, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Tile
 

@@ -5,6 +5,7 @@ Ragged and prime sides, several dtypes, alone and within sums; each is run whole
 from __future__ import annotations
 
 import pytest
+from judged import accepted
 
 from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
@@ -14,7 +15,7 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.calls import accepted, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.ir.facts.structure import summary
 
 TURNED = (

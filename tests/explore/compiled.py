@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 from exploring import H100, shared_lowering, tools
+from judged import errors
 
 from dplc.codegen.emulator.executor import CheckingExecutor
+from dplc.codegen.judge import GATE
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.kernels.kernels import Candidate
-from dplc.engine.run.calls import GATE, Original, errors, run_reference
+from dplc.engine.run.calls import Original, run_reference
 
 
 def fewest_kernels(found: Sequence[Candidate]) -> Candidate:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from exploring import explored, values
 
+from dplc.codegen.judge import GATE
 from dplc.engine.kernels.kernels import Candidate
-from dplc.engine.run.calls import GATE
 from dplc.ir.interp import tensor as meaning
 from dplc.ir.interp.scalar import KINDS
 from dplc.ir.tensor import Output, TensorGraph

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from judged import errors
 
 import dplc
 from dplc.codegen.emulator.executor import CheckingExecutor
-from dplc.engine.run.calls import GATE, errors, run_reference
+from dplc.codegen.judge import GATE
+from dplc.engine.run.calls import run_reference
 
 
 def linear_of_norm(x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from judged import accepted, errors
+
 from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
 from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import accepted, errors, run_eager, run_reference
+from dplc.engine.run.calls import run_eager, run_reference
 
 SUITE = read_suite(Path(__file__).resolve().parents[2] / "examples" / "suites" / "families.json")
 CASES = {case.name: case for case in SUITE.cases}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from judged import accepted
 
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
@@ -15,7 +16,6 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.programs import VERIFIERS, compile_dump, read_dump, reference_of
 from dplc.engine.compiler import compiler_with
 from dplc.engine.language.typed_slots import shape_of
-from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis, Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
 from dplc.ir.program import LEVELS

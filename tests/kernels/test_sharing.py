@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import torch
+from judged import errors
 
+from dplc.codegen.judge import GATE
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, compiler_with
-from dplc.engine.run.calls import GATE, errors, run_reference
+from dplc.engine.run.calls import run_reference
 
 
 def compiled(function: object, *tensors: torch.Tensor, arch: str = "sm_80") -> Compilation:

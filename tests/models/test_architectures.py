@@ -10,9 +10,9 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, CAUSAL, WORDS, tensors
 from dynamo_checks import ALL_COMPILED
+from judged import accepted
 
 import dplc
-from dplc.engine.run.calls import accepted
 from dplc.engine.torch_backend import changes
 
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), ALL_COMPILED]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from architectures import CONFIGS, logits_of, tokens
 from command_line import Command
+from judged import accepted, error
 from safetensors.torch import save_file
 
 import dplc
@@ -18,7 +19,7 @@ from dplc.engine.models import artefact
 from dplc.engine.models.compiling import CompiledModel
 from dplc.engine.models.plan_file import extent_at
 from dplc.engine.models.sources import make
-from dplc.engine.run.calls import accepted, error, row_for
+from dplc.engine.run.calls import row_for
 from dplc.ir.diagnostic import DplcError
 
 pytestmark = pytest.mark.usefixtures("parsed_once")

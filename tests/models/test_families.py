@@ -23,6 +23,7 @@ from architectures import (
     tokens,
     whole,
 )
+from judged import error
 from safetensors.torch import load_file, save_file
 
 import dplc
@@ -38,7 +39,6 @@ from dplc.engine.models.compiling import DynamicModelRunner, ModelShape, capture
 from dplc.engine.models.generating import all_lengths, compile_generation
 from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.calls import error
 from dplc.ir.diagnostic import DplcError
 
 FEW = {  # and how many tokens of a prompt are read at a time; None for all, 0 without a text

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from judged import errors
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils import _pytree as pytree
@@ -18,7 +19,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.signature import parts_of
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import errors, judge_program, run_reference
+from dplc.engine.run.calls import judge_program, run_reference
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
 DTYPES = (

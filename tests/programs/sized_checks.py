@@ -11,6 +11,7 @@ from sized_programs import BINDINGS, DIMS, SizedProgram
 from wide_checks import TARGETS, WORK, at_most, threads
 
 from dplc.codegen.emulator.executor import EmulatorExecutor, run_kernels
+from dplc.codegen.judge import GATES, judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
@@ -18,7 +19,7 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.calls import GATES, judge, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.ranges import Narrower

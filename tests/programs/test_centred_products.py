@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from wide_checks import at_most, flat
 
 from dplc.codegen.emulator.executor import run_kernels
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.cli.programs import compile_dump, dump_of, reference_of
 from dplc.engine.cli.programs import draw as drawn_inputs
 from dplc.engine.compiler import compiler_with
-from dplc.engine.run.calls import judge
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.schemas import DTYPES

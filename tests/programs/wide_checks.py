@@ -14,6 +14,7 @@ import torch
 from wide_programs import Program
 
 from dplc.codegen.emulator.executor import run_kernels
+from dplc.codegen.judge import GATES
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture, capture_text
@@ -23,7 +24,7 @@ from dplc.engine.explore.candidates import best
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.calls import GATES, judge_program
+from dplc.engine.run.calls import judge_program
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
 from dplc.ir.verify.kernel import problems

@@ -9,9 +9,11 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import accepted, error
 
+from dplc.codegen.judge import GATES, judge
 from dplc.engine.capture.capture import capture
-from dplc.engine.run.calls import GATES, accepted, error, judge, judge_program
+from dplc.engine.run.calls import judge_program
 
 INF, NAN = float("inf"), float("nan")
 KINDS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}

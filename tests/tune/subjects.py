@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import small_configs
+from judged import accepted
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
@@ -18,7 +19,7 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.calls import accepted, run_reference
+from dplc.engine.run.calls import run_reference
 from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from dplc.engine.store.store import Evaluator

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from command_line import Command
+from judged import accepted
 
 import dplc as package
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.calls import accepted
 from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.store.store import SqliteStore, Tuned, key_of
 from dplc.engine.tune.evaluators import PredictingEvaluator, verdict

@@ -11,10 +11,10 @@ from emulated import check as run_checked
 from emulated import run
 
 from dplc.codegen.cuda import print_cuda
+from dplc.codegen.judge import GATE, GATES, judge
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
-from dplc.engine.run.calls import GATE, GATES, judge
 from dplc.ir.interp import tile
 from dplc.ir.program import Kernel
 from dplc.ir.text.programs import print_program, read_program

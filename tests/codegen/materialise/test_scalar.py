@@ -8,8 +8,8 @@ from lowering_oracle import lower, read
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.judge import GATES
 from dplc.codegen.scalar import ATOM, UNARY, integer, literal
-from dplc.engine.run.calls import GATES
 from dplc.ir.dtypes import DTYPES, INTEGERS
 from dplc.ir.functions import ARITHMETIC, BITS, CAST, FLOAT, FUNCTIONS, SELECT, result_dtype
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from emulated import check
+from judged import accepted
 
 from dplc.codegen.arrays import as_numpy
 from dplc.codegen.cuda import generate
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import Target
-from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel
 
