@@ -23,8 +23,8 @@ from ..expr import (
     Sum,
     Var,
     binary,
-    is_int,
     linear,
+    multiple_of,
     only_sizes,
     rebuild,
     rejoined,
@@ -146,7 +146,7 @@ def simplify(e: Expr) -> Expr:
     return substitute(e, {})
 
 
-# ---- divisors of index expressions: the alignment of addresses
+# ---- divisors of registers: the alignment of addresses
 
 
 def counters(block: Block) -> dict[str, int]:
@@ -156,32 +156,6 @@ def counters(block: Block) -> dict[str, int]:
         place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place
         counts = isinstance(place, Var) and (place.name in found or getattr(stmt, "dtype", None) == "i32")
         if counts:
-            step = divisor(stmt.val, {**found, place.name: 0})
+            step = multiple_of(stmt.val, {**found, place.name: 0})
             found[place.name] = gcd(found.get(place.name, 0), step)
     return found
-
-
-@each_once
-def divisor(e: Expr, strides: Mapping[str, int]) -> int:
-    """Return a number that divides every value of an expression; 0 for the number 0."""
-    if is_int(e):
-        return abs(e)
-    if isinstance(e, Var):
-        return strides.get(e.name, 1)
-    if isinstance(e, Size):
-        return e.multiple
-    if isinstance(e, Binary) and e.op == "*":
-        return divisor(e.a, strides) * divisor(e.b, strides)
-    if isinstance(e, Sum):
-        return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
-    if isinstance(e, Binary) and e.op == "%":
-        return gcd(divisor(e.a, strides), divisor(e.b, strides))
-    if isinstance(e, Binary) and e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
-        both = divisor(e.a, strides) | divisor(e.b, strides)
-        return both & -both
-    if isinstance(e, Binary) and e.op == "//" and is_int(e.b):
-        whole, rest = divmod(divisor(e.a, strides), e.b)
-        return 1 if rest else whole
-    if isinstance(e, Call) and e.fn == "where":
-        return gcd(divisor(e.args[1], strides), divisor(e.args[2], strides))
-    return 1

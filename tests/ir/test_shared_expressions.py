@@ -67,7 +67,6 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.facts.index.operate": lambda e: [index.operate(op, e, 6) for op in ("+", "//", "%", "<")],
     "ir.facts.index.substitute": lambda e: index.substitute(e, {Axis("i", 10): Axis("j", 10)}),
     "ir.facts.index.simplify": index.simplify,
-    "ir.facts.index.divisor": lambda e: index.divisor(e, {}),
     "ir.facts.layout.tidy": lambda e: layout.tidy(e, RANGES),
     "ir.facts.layout.is_vector": lambda e: layout.is_vector(e, "x", 4),
     "ir.facts.layout.vector_step": lambda e: layout.vector_step(e, "x", 4),
