@@ -242,7 +242,7 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
         if op in ("//", "%"):
             operates = right.__class__ is int and right > 0
         else:
-            operates = all(conditions) if op in ("and", "or") else op and not any(conditions)
+            operates = all(conditions) if op in ("and", "or") else bool(op) and not any(conditions)
         if operates:
             made = operate(op, left, right)
             wraps = op in ("+", "-", "*") and not _is_i64(made)  # values wrap around, index arithmetic does not

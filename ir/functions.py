@@ -240,23 +240,21 @@ DTYPES: dict[str, type] = {
 HELD = {"as_f16": "f16", "as_bf16": "bf16"}
 _RANK = ("b8", "u8", "i8", "i16", "i32", "i64", "e4m3", "e5m2", "f16", "bf16", "f32", "f64")
 
-# Meanings that numpy does not have; those of `functions.toml` without another name are numpy's.
+# Meanings that numpy does not have, of numbers and of arrays; what `functions.toml` names no other way is in numpy.
+_OF_NUMBERS: dict[str, Callable[..., float]] = {
+    "erf": math.erf, "erfc": math.erfc, "lgamma": _lgamma, "erfinv": _erfinv, "erfcinv": _erfcinv, "erfcx": _erfcx,
+    "zeta": _zeta, "three_terms": _three_terms,
+    "gammainc": lambda a, x: _gamma_shares(a, x)[0], "gammaincc": lambda a, x: _gamma_shares(a, x)[1],
+    **{
+        f"bessel_{kind}{order}": functools.partial(_bessel, f"bessel{kind}", order)
+        for kind, order in itertools.product("jy", (0, 1))
+    },
+}  # fmt: skip
 _OWN: dict[str, Callable[..., Any]] = {
     "sign": _sign, "copy": lambda x: x, "relu": lambda x: np.maximum(x, 0), "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "reciprocal": lambda x: 1.0 / np.asarray(x, float), "sigmoid": _sigmoid, "gcd": _gcd, "shift_left": _shift_left,
     "shift_right": _shift_right,
-    **{
-        name: elementwise(of_numbers)
-        for name, of_numbers in {
-            "erf": math.erf, "erfc": math.erfc, "lgamma": _lgamma, "erfinv": _erfinv, "erfcinv": _erfcinv,
-            "erfcx": _erfcx, "zeta": _zeta, "three_terms": _three_terms,
-            "gammainc": lambda a, x: _gamma_shares(a, x)[0], "gammaincc": lambda a, x: _gamma_shares(a, x)[1],
-            **{
-                f"bessel_{kind}{order}": functools.partial(_bessel, f"bessel{kind}", order)
-                for kind, order in itertools.product("jy", (0, 1))
-            },
-        }.items()
-    },
+    **{name: elementwise(of_numbers) for name, of_numbers in _OF_NUMBERS.items()},
 }  # fmt: skip
 
 

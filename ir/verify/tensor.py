@@ -13,11 +13,12 @@ from typing import Any
 from ..diagnostic import InternalError
 from ..dtypes import FLOATS, INTEGERS
 from ..expr import Axis, Binary, only_sizes, subtract
-from ..facts.index import LARGE, greatest, interval
+from ..facts.index import greatest, interval
 from ..functions import BITS, CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
+from ..ranges import LARGE
 from ..sizes import lowest
 from ..tensor import (
     Case,
