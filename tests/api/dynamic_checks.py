@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from judged import accepted
-
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import rows_of
 from dplc.engine.capture.capture import capture_text
@@ -36,4 +35,4 @@ def is_right(program: dplc.Compiled, text: str, **sizes: int) -> bool:
     drawn = capture_text(text, sizes=sizes)
     results = program.run(drawn.tensors)
     assert [result.dtype for result in results] == [own.dtype for own in drawn.reference]
-    return accepted(results, run_reference(drawn, drawn.tensors))
+    return judge(results, run_reference(drawn, drawn.tensors)).ok

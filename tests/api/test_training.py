@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dynamo_checks import ALL_COMPILED
-from judged import accepted
 from torch import nn
 
+from dplc.codegen.judge import judge
 from dplc.engine.torch_backend import EagerWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -148,7 +148,7 @@ def test_gradients(name: str) -> None:
 
     ours = gradients(torch.compile(function, backend="dplc"), torch.float32)
     exact, eager = (gradients(function, dtype) for dtype in (torch.float64, torch.float32))
-    assert accepted(ours, exact, eager) and all(x.isfinite().all() for x in ours)
+    assert judge(ours, exact, eager).ok and all(x.isfinite().all() for x in ours)
 
 
 OPTIMIZERS: list[tuple[Any, dict[str, Any]]] = [

@@ -10,10 +10,9 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import accepted, errors
 
 from dplc.codegen.emulator.executor import CheckingExecutor
-from dplc.codegen.judge import GATE
+from dplc.codegen.judge import GATE, judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -83,8 +82,8 @@ def checked(text: str, device: str, tile: Mapping[str, int]) -> Compilation:
     results = compiled.run({})
     references = run_reference(captured, captured.tensors)
     assert captured.reference is not None
-    assert accepted(results, references, captured.reference)
-    assert errors(results, references)[1] <= GATE
+    assert judge(results, references, captured.reference).ok
+    assert judge(results, references).relative <= GATE
     assert not checker.findings
     return compilation
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judged import accepted, errors
 
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture, capture_text
@@ -81,7 +81,8 @@ def test_net(text: str) -> None:
     results = Compiled(compilation, "emulator").run({})
     references = run_reference(compilation.captured, compilation.captured.tensors)
     assert captured.reference is not None
-    assert accepted(results, references, captured.reference), f"{text}\noff by {errors(results, references)}"
+    found = judge(results, references, captured.reference)
+    assert found.ok, f"{text}\n{found}"
 
 
 class Rows(torch.nn.Module):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from expressions import EXPRESSIONS
-from judged import accepted, errors
 
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -29,4 +29,5 @@ def test_expression(text: str) -> None:
     for result, eager in zip(results, captured.reference, strict=True):
         assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
     references = run_reference(compilation.captured, compilation.captured.tensors)
-    assert accepted(results, references, captured.reference), f"{text}\noff by {errors(results, references)}"
+    found = judge(results, references, captured.reference)
+    assert found.ok, f"{text}\n{found}"

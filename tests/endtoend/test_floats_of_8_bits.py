@@ -10,10 +10,10 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import accepted
 from products_of_halves import atoms, near
 
 import dplc
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
@@ -198,4 +198,4 @@ def test_the_command_runs_a_product_and_judges_it() -> None:
     x, w, s, t, bias = (value.double() for value in capture.tensors.values())  # in the order of the text
     assert want.dtype is torch.float64
     torch.testing.assert_close(want, x @ w.reshape(7, 16).t() * s * t + bias, rtol=1e-12, atol=1e-12)
-    assert accepted(made.run({}), [want], capture.reference)
+    assert judge(made.run({}), [want], capture.reference).ok

@@ -14,8 +14,8 @@ from expressions import EXPRESSIONS
 from halves import GROUPS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judged import accepted, errors
 
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, compile
 from dplc.engine.capture.capture import capture_text
@@ -54,7 +54,8 @@ def check(text: str, dtype: str) -> None:
     for result, eager in zip(results, captured.reference, strict=True):
         assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
     references = run_reference(compilation.captured, compilation.captured.tensors)
-    assert accepted(results, references, captured.reference), f"{text}\noff by {errors(results, references)}"
+    found = judge(results, references, captured.reference)
+    assert found.ok, f"{text}\n{found}"
 
 
 @pytest.mark.parametrize(("text", "dtype"), [*CASES, *EVERY])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from judged import accepted
 
 from dplc.codegen.emulator.executor import CheckingExecutor
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -48,5 +48,5 @@ def test_pieces(text: str) -> None:
     compiled.executor = checker = CheckingExecutor(("all",))
     results = compiled.run({})
     assert captured.reference is not None
-    assert accepted(results, run_reference(captured, captured.tensors), captured.reference)
+    assert judge(results, run_reference(captured, captured.tensors), captured.reference).ok
     assert not checker.findings

@@ -7,9 +7,9 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from judged import accepted
 
 from dplc.codegen.emulator.executor import CheckingExecutor
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -54,4 +54,4 @@ def test_teams_fill_a_multiprocessor(
     run.executor = checker = CheckingExecutor(("all",))
     results = run.run({})
     assert checker.launches and not checker.findings
-    assert accepted(results, run_reference(made.captured, made.captured.tensors), made.captured.reference)
+    assert judge(results, run_reference(made.captured, made.captured.tensors), made.captured.reference).ok

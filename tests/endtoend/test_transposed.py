@@ -5,9 +5,9 @@ Ragged and prime sides, several dtypes, alone and within sums; each is run whole
 from __future__ import annotations
 
 import pytest
-from judged import accepted
 
 from dplc.codegen.emulator.executor import CheckingExecutor
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -53,7 +53,7 @@ def run_right(compilation: Compilation) -> None:
     results = run.run({})
     assert not checker.findings, checker.findings[0].describe()
     captured = compilation.captured
-    assert accepted(results, run_reference(captured, captured.tensors), captured.reference)
+    assert judge(results, run_reference(captured, captured.tensors), captured.reference).ok
 
 
 @pytest.mark.parametrize("text", TURNED)

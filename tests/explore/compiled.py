@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from exploring import H100, shared_lowering, tools
-from judged import errors
 
 from dplc.codegen.emulator.executor import CheckingExecutor
-from dplc.codegen.judge import GATE
+from dplc.codegen.judge import GATE, judge
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler, Values
@@ -49,6 +48,6 @@ def checked(
     made = Compiled(compilation, "emulator", Original(program, captured, compilation.captured))
     checker = made.executor = CheckingExecutor(blocks)  # type: ignore[misc]
     results = made.run(made.compilation.captured.tensors)
-    assert errors(results, run_reference(captured, captured.tensors))[1] <= GATE
+    assert judge(results, run_reference(captured, captured.tensors)).relative <= GATE
     assert not checker.findings
     return chosen[0], made

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from judged import accepted, errors
-
+from dplc.codegen.judge import judge
 from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
@@ -35,6 +34,7 @@ def check(name: str, target: Target, executor: CudaExecutor, place: str) -> str:
         results = [result.cpu() for result in compiled.run(tensors)]
         if compiled.notes:
             return f"{turn}: {compiled.notes}"
-        if not accepted(results, reference, eager):
-            return f"{turn}: off by {errors(results, reference)[1]:.1e}"
+        found = judge(results, reference, eager)
+        if not found.ok:
+            return f"{turn}: {found}"
     return ""

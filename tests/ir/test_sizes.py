@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from judged import accepted
 
 from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -103,7 +103,7 @@ def test_one_text_is_right_at_many_lengths(tmp_path: Path, program: str, level: 
         made = compile_dump(found, compiler_with(MACHINE), 0)
         tensors = made.captured.tensors
         results = Compiled(made, "emulator").run({})
-        assert accepted(results, reference_of(found, tensors)), (length, made.cuda)
+        assert judge(results, reference_of(found, tensors)).ok, (length, made.cuda)
 
 
 def test_intervals_hold_at_every_binding() -> None:
@@ -184,7 +184,7 @@ def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str, level
         texts.add(kernel.text)
         assert kernel.values == (length,) and length in kernel.grid
         results = Compiled(made, "emulator").run({})
-        assert accepted(results, reference_of(found, made.captured.tensors)), (length, made.cuda)
+        assert judge(results, reference_of(found, made.captured.tensors)).ok, (length, made.cuda)
     (text,) = texts
     assert "const int s)" in text and "grid s x 1 x 1" in text
 
@@ -222,7 +222,7 @@ def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, nam
             arrays = {b.name: made.captured.tensors[b.name] for b in made.program.inputs}
             results = executor.run(made.program, arrays)
             values = [results[param.name] for param in made.plan.outputs]
-            assert accepted(values, reference_of(found, made.captured.tensors)), (length, made.cuda)
+            assert judge(values, reference_of(found, made.captured.tensors)).ok, (length, made.cuda)
     assert len(texts) == 1
 
 

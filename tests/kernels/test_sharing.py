@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from judged import errors
 
-from dplc.codegen.judge import GATE
+from dplc.codegen.judge import GATE, judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
@@ -19,7 +18,7 @@ def compiled(function: object, *tensors: torch.Tensor, arch: str = "sm_80") -> C
 
 def right(compilation: Compilation) -> bool:
     captured = compilation.captured
-    return errors(Compiled(compilation, "emulator").run({}), run_reference(captured, captured.tensors))[1] <= GATE
+    return judge(Compiled(compilation, "emulator").run({}), run_reference(captured, captured.tensors)).relative <= GATE
 
 
 def three_layers(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, CAUSAL, WORDS, tensors
 from dynamo_checks import ALL_COMPILED
-from judged import accepted
 
 import dplc
+from dplc.codegen.judge import judge
 from dplc.engine.torch_backend import changes
 
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), ALL_COMPILED]
@@ -70,7 +70,7 @@ def test_one_compile_serves_every_prompt(compiles: list[Any]) -> None:
         for length in (5, 9, 17, 33, 2, 64, 100, 31, 128, 7):
             tokens = torch.randint(0, WORDS, (1, length))
             got, want, own = (each(tokens, use_cache=False).logits for each in (served, wide, model))
-            assert accepted([got], [want], [own]), length
+            assert judge([got], [want], [own]).ok, length
     (one,) = compiles
     assert len(one["made"].compilation.sizes) == 1
 

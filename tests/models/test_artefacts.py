@@ -9,11 +9,11 @@ import pytest
 import torch
 from architectures import CONFIGS, logits_of, tokens
 from command_line import Command
-from judged import accepted, error
 from safetensors.torch import save_file
 
 import dplc
 from dplc.codegen.compiler import find_nvrtc
+from dplc.codegen.judge import judge
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.models import artefact
 from dplc.engine.models.compiling import CompiledModel
@@ -61,7 +61,7 @@ def test_one_folder_serves_every_length_and_batch(models: dict[str, CompiledMode
         assert at.constants is served.constants
         ids = torch.randint(0, 50, (batch, length))
         want, own = (logits_of("llama", weights, model.weights, ids, kind) for kind in (torch.double, torch.float))
-        assert accepted([loaded(ids)], [want], [own]), sizes
+        assert judge([loaded(ids)], [want], [own]).ok, sizes
 
 
 def test_a_model_is_compiled_saved_loaded_and_called_from_python(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_model_is_compiled_saved_loaded_and_called_from_python(tmp_path: Path)
     weights = make(wanted)
     for length in (3, 7, 32):
         ids = tokens(length)
-        assert error(model(ids), logits_of("llama", weights, wanted, ids))[1] <= 1e-4  # weights made up
+        assert judge([model(ids)], [logits_of("llama", weights, wanted, ids)]).relative <= 1e-4  # weights made up
         assert torch.equal(loaded(ids), model(ids))
     (tmp_path / "weights").mkdir()
     doubled = {want.names[0]: weights[name] * 2 for name, want in wanted.items()}
@@ -121,7 +121,7 @@ def test_rows_and_weights_are_those_of_the_text(artefacts: dict[str, Path]) -> N
     for length in (1, 16, 17):
         x = torch.randn(length, 16)
         want = torch.nn.functional.linear(x.double().relu(), module.weight.double(), module.bias.double())
-        assert accepted([loaded(x)], [want], [module(x.relu())])
+        assert judge([loaded(x)], [want], [module(x.relu())]).ok
     with pytest.raises(DplcError, match=r"`s` is 65 \(dimension 0 of `x`\); compiled for 1\.\.64"):
         loaded(torch.randn(65, 16))
 

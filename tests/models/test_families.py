@@ -23,11 +23,11 @@ from architectures import (
     tokens,
     whole,
 )
-from judged import error
 from safetensors.torch import load_file, save_file
 
 import dplc
 from dplc.codegen.arrays import torch_dtype
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.explore.candidates import best
@@ -119,8 +119,8 @@ def test_the_logits_of_an_artefact_are_those_of_transformers(name: str, dtype: s
         want, eager = (
             logits_of(name, weights, found.weights, ids, kind) for kind in (torch.double, torch_dtype(dtype))
         )
-        off = error(logits, want)[1]
-        assert off <= GATES[dtype] and (dtype == "f32" or off <= 2 * error(eager, want)[1])
+        off = judge([logits], [want]).relative
+        assert off <= GATES[dtype] and (dtype == "f32" or off <= 2 * judge([eager], [want]).relative)
         assert compare(found, {**found.constants, **weights, "input_ids": ids}, [logits], {}).ok
 
 
@@ -145,7 +145,7 @@ def test_an_explored_model_is_predicted_to_be_faster_and_is_right() -> None:
     assert made.compilation.predicted_seconds < compiled("llama").compilation.predicted_seconds
     weights, ids = make(made.weights), tokens()
     (logits,) = DynamicModelRunner(made, emulator(), weights).run({"input_ids": ids})
-    assert error(logits, logits_of("llama", weights, made.weights, ids))[1] < 1e-5
+    assert judge([logits], [logits_of("llama", weights, made.weights, ids)]).relative < 1e-5
 
 
 def test_the_class_that_a_configuration_names(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import accepted, error
 
 from dplc.codegen.judge import GATES, judge
 from dplc.engine.capture.capture import capture
@@ -88,10 +87,12 @@ for dtype in (torch.int32, torch.bool):
 def test_each_element_is_right_if_it_is_float64s_or_eagers(name: str) -> None:
     want, eager, right, wrong, alone = CASES[name]
     for own in ([eager], None) if alone else ([eager],):
-        assert all(accepted([got], [want], own) for got in (eager, *right))
+        assert all(judge([got], [want], own).ok for got in (eager, *right))
         assert [judge([got], [want], own).wrong for got, _ in wrong] == [count for _, count in wrong]
-    assert accepted([eager], [want]) == alone
-    assert not alone or error(eager, want)[1] < next(GATES[kind] for kind in KINDS if KINDS[kind] is eager.dtype)
+    assert judge([eager], [want]).ok == alone
+    assert not alone or judge([eager], [want]).relative < next(
+        GATES[kind] for kind in KINDS if KINDS[kind] is eager.dtype
+    )
 
 
 def test_what_equals_neither_where_eager_overflows_is_not_judged_and_that_is_said() -> None:
@@ -103,7 +104,7 @@ def test_what_equals_neither_where_eager_overflows_is_not_judged_and_that_is_sai
     assert found.notes[1] == "1 of 1,001 elements were not judged: eager overflows there"
     assert found.absolute < 1e-5 and found.relative < 1e-5
     assert judge([x], [off(x, 4)]).verdict == "WRONG at 1 of 1,001 elements"
-    assert not accepted([x[:3] + 1000], [x[:3].double()], [x[:3].exp().log()])  # nothing could be judged
+    assert not judge([x[:3] + 1000], [x[:3].double()], [x[:3].exp().log()]).ok  # nothing could be judged
 
 
 @pytest.mark.parametrize("value", [INF, -INF, NAN, 1.0])
@@ -114,9 +115,9 @@ def test_classes_are_float64s_or_eagers(value: float, wanted: float) -> None:
     want, got, other = base.clone(), base.float(), base.float()
     want[7], got[7], other[7] = wanted, value, -INF if value == INF else INF  # eager has a third class
     same = value == wanted or (value != value and wanted != wanted)
-    assert accepted([got], [want], [want.float()]) == accepted([got], [want]) == same
-    assert accepted([got], [want], [got])
-    assert accepted([got], [want], [other]) == (same or wanted == value == 1.0)
+    assert judge([got], [want], [want.float()]).ok == judge([got], [want]).ok == same
+    assert judge([got], [want], [got]).ok
+    assert judge([got], [want], [other]).ok == (same or wanted == value == 1.0)
 
 
 @settings(max_examples=draws(15))
@@ -128,16 +129,16 @@ def test_errors_of_rounding_up_to_twice_eagers_are_right(kind: str, count: int, 
     eager = (want + noise).to(KINDS[kind])
     worst = (eager.double() - want).abs().max()
     got = (want + drawn(count, seed + 2).sign() * worst * 1.9).to(KINDS[kind])
-    assert accepted([eager], [want], [eager])
+    assert judge([eager], [want], [eager]).ok
     if (got.double() - want).abs().max() <= 2 * worst:
-        assert accepted([got], [want], [eager])
-    assert not accepted([(want + 2.5 * worst + 1e-4 * want.abs().max() + 0.1).to(KINDS[kind])], [want], [eager])
+        assert judge([got], [want], [eager]).ok
+    assert not judge([(want + 2.5 * worst + 1e-4 * want.abs().max() + 0.1).to(KINDS[kind])], [want], [eager]).ok
 
 
 def test_shapes_and_nothing_at_all() -> None:
     nothing = torch.zeros(3, dtype=torch.float64)
-    assert all(accepted([x.float()], [x]) for x in (nothing[:0], nothing[0], nothing))
-    assert not accepted([torch.zeros(4)], [nothing]) and not accepted([torch.full((3,), 1e-30)], [nothing])
+    assert all(judge([x.float()], [x]).ok for x in (nothing[:0], nothing[0], nothing))
+    assert not judge([torch.zeros(4)], [nothing]).ok and not judge([torch.full((3,), 1e-30)], [nothing]).ok
 
 
 NEAR = torch.tensor([0.124999997, 0.3, 0.4, 0.9])  # four times the first is as near to a half as rounding moves it

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import small_configs
-from judged import accepted
 
+from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -52,7 +52,7 @@ def kernels(text: str) -> tuple[Kernel, ...]:
 def right(text: str, compilation: Compilation) -> bool:
     """What a compile of an expression computes is what float64 gives."""
     results = Compiled(compilation, "emulator").run({})
-    return accepted(results, run_reference(compilation.captured, captured(text).tensors))
+    return judge(results, run_reference(compilation.captured, captured(text).tensors)).ok
 
 
 def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from command_line import Command
-from judged import accepted
 
 import dplc as package
+from dplc.codegen.judge import judge
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space
@@ -51,7 +51,7 @@ def ends(program: Any) -> list[tuple[int, int, int]]:
 
 def is_right(program: Any, *lengths: int) -> bool:
     inputs = [torch.randn(n, WIDTH) for n in lengths]
-    return accepted([program(x) for x in inputs], [rows_of_silu(x.double()) for x in inputs])
+    return judge([program(x) for x in inputs], [rows_of_silu(x.double()) for x in inputs]).ok
 
 
 def kernel_of(row: Dim) -> Kernel:
@@ -61,10 +61,10 @@ def kernel_of(row: Dim) -> Kernel:
 
 def kept(db: Path, row: Dim, gain: float) -> None:
     """A row of SiLU in the store under another schedule than the default one: by figures that are made up."""
-    kernel, rules, judge = kernel_of(row), toolchain().rules, PredictingEvaluator()
+    kernel, rules, evaluate = kernel_of(row), toolchain().rules, PredictingEvaluator()
     space = Space(toolchain(), (kernel,), MACHINE)
-    least = judge(space.default()).seconds or 0.0
-    scored = ((made, judge(made).seconds or 0.0) for made in drawn(space))
+    least = evaluate(space.default()).seconds or 0.0
+    scored = ((made, evaluate(made).seconds or 0.0) for made in drawn(space))
     chosen, seconds = next((made, found) for made, found in scored if found > 1.1 * least and verdict(made).right)
     with SqliteStore(db, rules) as store:
         found = Tuned(chosen.schedule, seconds, "predicted", gain * seconds, "random", 0, 1, "emulator")
@@ -137,9 +137,9 @@ def row() -> ScheduleCandidate:
 
 
 def test_times_are_those_of_the_hint(row: ScheduleCandidate) -> None:
-    judge = PredictingEvaluator()
+    evaluate = PredictingEvaluator()
     assert sizes_in(row.loops)["s"].hint == 64
-    assert judge(row).seconds == judge(replace(row, tile=with_hints(row.tile))).seconds
+    assert evaluate(row).seconds == evaluate(replace(row, tile=with_hints(row.tile))).seconds
     assert [kernel.grid for kernel in row.as_a_rule.cuda] == [kernel.grid for kernel in row.at({"s": 64}).cuda]
     assert row.at({"s": 9}).cuda[0].values == (9,) and row.at({"s": 9}).cuda[0].text == row.cuda[0].text
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from emulated import check
-from judged import accepted
 
 from dplc.codegen.arrays import as_numpy
 from dplc.codegen.cuda import generate
+from dplc.codegen.judge import judge
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import Target
 from dplc.ir.diagnostic import DplcError
@@ -52,4 +52,4 @@ def launched(unit: Kernel, kernel: CudaKernel, memory: dict[str, Any], order: in
 
 def same(got: Any, want: Any) -> bool:
     """As the judge compares them."""
-    return accepted([torch.as_tensor(got)], [torch.as_tensor(want)])
+    return judge([torch.as_tensor(got)], [torch.as_tensor(want)]).ok
