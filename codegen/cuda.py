@@ -57,9 +57,7 @@ from ..ir.text.print_statements import print_expr
 from . import scalar
 from .dtypes import dtype_of, is_literal, operand_dtypes
 from .kernel import Box, CudaKernel, KernelParam
-from .materialise import materialise
 from .scalar import ATOM, BITAND, SHIFT, SUM, TERM, UNARY, Text, apply_form, bracket, convert, form_of, rounded
-from .target import Target
 
 Lines = list[str]  # of CUDA
 
@@ -529,11 +527,6 @@ def _names(kernel: Kernel) -> Iterator[str]:
 
 WIDTH = 116
 INT_LIMIT = 2**31
-
-
-def generate(kernel: Kernel, target: Target, rules: Sequence[str] = ()) -> CudaKernel:
-    """Return CUDA text of a Tile IR kernel. rules: the names of those that shaped it, for the comment."""
-    return print_cuda(materialise(kernel, target), rules)
 
 
 def print_cuda(

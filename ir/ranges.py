@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -278,25 +279,17 @@ def below(e: Any, limit: int) -> tuple[Size, ...] | None:
 
 
 def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) -> Size:
-    """Return a part of a size's range whose end is as far from the hint as a predicate holds."""
+    """Return a part of a size's range whose end is as far from the hint as a predicate holds.
+
+    The predicate holds for `part`, and fails for every range beyond one for which it fails.
+    """
     way = whole.multiple if end == "high" else -whole.multiple
 
     def farther(n: int) -> Size:
         return replace(part, **{end: getattr(part, end) + n * way})
 
-    return farther(_most((getattr(whole, end) - getattr(part, end)) // way, lambda n: holds(farther(n))))
-
-
-def _most(limit: int, holds: Callable[[int], bool]) -> int:
-    """Return the greatest number up to a limit for which a predicate holds.
-
-    The predicate holds for 0, and fails for every number beyond one for which it fails.
-    """
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
+    most = (getattr(whole, end) - getattr(part, end)) // way
+    return farther(bisect.bisect(range(1, most + 1), False, key=lambda n: not holds(farther(n))))
 
 
 def where_decided(what: str, conditions: Iterable[Any], span: Span | None, notes: Sequence[str]) -> Narrower | None:

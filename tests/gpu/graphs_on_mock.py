@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from on_mock_driver import AXPY, SIZE, TRANSPOSE, MockedExecutor
 
-from dplc.codegen.cuda import generate
+from dplc.codegen.cuda import print_cuda
 from dplc.codegen.driver import MOST_GRAPHS, Graph
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaSession, DeviceError
+from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir.text.programs import read_program
 
@@ -297,7 +298,7 @@ def numpy_arrays_come_and_go() -> None:
 
 def tensor_maps_are_part_of_a_graph() -> None:
     (unit,) = read_program(TRANSPOSE)[1]
-    kernel = generate(unit, target("h200"))
+    kernel = print_cuda(materialise(unit, target("h200")))
     x, y, z = Buffer("x", "f32", (30, 36)), Buffer("y", "f32", (32, 32)), Buffer("z", "f32", (32, 32))
     program = Program((kernel, kernel), (x,), (y, z), bindings=(("x", "y", "x"), ("x", "z", "x")))
     executor, values = MockedExecutor(), torch.randn(30, 36)

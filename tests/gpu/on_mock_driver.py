@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from dplc.codegen.build import build_host, host_text
-from dplc.codegen.cuda import generate, print_cuda
+from dplc.codegen.cuda import print_cuda
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaExecutor, DeviceError
 from dplc.codegen.materialise import materialise
@@ -169,7 +169,7 @@ def too_much_shared_memory_is_refused() -> None:
 def boxes_are_found_through_tensor_maps() -> None:
     """A kernel that TMA feeds: the map is encoded by the driver and passed in the parameters."""
     (unit,) = read_program(TRANSPOSE)[1]
-    kernel = generate(unit, target("h200"))
+    kernel = print_cuda(materialise(unit, target("h200")))
     assert [param.role for param in kernel.params] == ["in", "out", "tensor_map"]
     x, y = Buffer("x", "f32", (30, 36)), Buffer("y", "f32", (32, 32))
     values = torch.randn(30, 36)

@@ -10,9 +10,10 @@ import torch
 from emulated import check
 
 from dplc.codegen.arrays import as_numpy
-from dplc.codegen.cuda import generate
+from dplc.codegen.cuda import print_cuda
 from dplc.codegen.judge import judge
 from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel
@@ -24,7 +25,7 @@ def fault(
 ) -> str | None:  # fmt: skip
     """What lowering, checked mode or the comparison with the meaning says against a schedule; None if nothing does."""
     try:
-        kernels = [generate(kernel, machine) for kernel in program]
+        kernels = [print_cuda(materialise(kernel, machine)) for kernel in program]
         for order in orders:
             memory = dict(inputs)
             for unit, kernel in zip(program, kernels, strict=True):

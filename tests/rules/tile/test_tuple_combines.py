@@ -9,7 +9,8 @@ import pytest
 from emulating import fault
 from scheduling import MACHINE, difference
 
-from dplc.codegen.cuda import generate
+from dplc.codegen.cuda import print_cuda
+from dplc.codegen.materialise import materialise
 from dplc.ir.program import Kernel
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify import tile as verify
@@ -111,8 +112,8 @@ def test_partial_tuples_become_one(text: str, threads: int) -> None:
 
 
 def test_one_barrier_serves_all_parts() -> None:
-    assert generate(read(SOFTMAX, 64)[0], MACHINE).text.count("block_sync()") == 1
-    assert generate(read(SOFTMAX, 8)[0], MACHINE).text.count("block_sync()") == 0
+    assert print_cuda(materialise(read(SOFTMAX, 64)[0], MACHINE)).text.count("block_sync()") == 1
+    assert print_cuda(materialise(read(SOFTMAX, 8)[0], MACHINE)).text.count("block_sync()") == 0
 
 
 @pytest.mark.parametrize(
