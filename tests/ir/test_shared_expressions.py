@@ -51,6 +51,8 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.expr.negate": expr.negate,
     "ir.expr.only_sizes": expr.only_sizes,
     "ir.expr.multiple_of": expr.multiple_of,
+    "ir.expr.rejoined": lambda e: expr.rejoined(e, expr.floordiv),
+    "ir.expr.split": lambda e: expr.split(e, 3),
     "ir.expr.free_names": expr.free_names,
     "ir.expr.add": lambda e: expr.add(e, Var("z")),
     "ir.expr.subtract": lambda e: expr.subtract(e, Var("z")),
