@@ -12,8 +12,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler, Values
-from dplc.engine.explore.candidates import exploration
-from dplc.engine.explore.explore import ExplorationOptions
+from dplc.engine.explore.explore import ExplorationOptions, exploration
 from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.run.calls import GATE, Original, errors, run_reference
 
