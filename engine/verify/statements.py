@@ -22,12 +22,10 @@ from ..language.typed_slots import every
 from ..rewrite.statements.compiled import Match
 from ..rewrite.statements.driver import Engine, wellformed
 from ..rewrite.trace import Evidence, show, smaller
-from .drawing import Instance
-from .meaning import baseline, compare, work
-from .neighbours import guarded_kernel, perturbed, renumbered, smaller_programs
+from .drawing import Instance, guarded_kernel, perturbed, renumbered, smaller_programs
 from .outcome import ERRORS, Dice, Outcome, PlainDice, Subject, Wrong, said
 from .sized import NO_PROGRAM, Checker, WithSize, at_numbers, faults, with_a_size
-from .whole_programs import TooLarge, completed, scoped
+from .whole_programs import TooLarge, baseline, compare, completed, scoped, work
 
 LEVELS: tuple[str, ...] = ("module", "loop", "tile")
 FIRINGS = 6  # compared per subject; parameters and sites are spread over them
