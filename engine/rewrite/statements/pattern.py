@@ -14,9 +14,9 @@ from ....ir.node import Field, Node, contents, replace
 from ....ir.program import Block, Stmt
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
-from ....ir.text.read_statements import Shape
+from ....ir.text.read_statements import CONSTANTS, Shape
 from ...language import core as s
-from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions, Value
+from ...language.evaluate import RESERVED, Closure, Environment, Expressions, Value
 from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
 from ..matcher import Matcher, Rest, Symbol, differs
 from .site import Context, holes

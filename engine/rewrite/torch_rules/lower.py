@@ -51,13 +51,14 @@ from ....ir.tensor import (
     operands,
     postorder,
 )
+from ....ir.text.read_statements import CONSTANTS
 from ....ir.text.sizes import print_condition
 from ....ir.text.tensor import default_axes
 from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
 from ...language import core as s
 from ...language.check import load_facts
-from ...language.evaluate import CONSTANTS, RESERVED, Closure, holds
+from ...language.evaluate import RESERVED, Closure, holds
 from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, overridden, policy_with
 from ..trace import RewriteStep, what_it_saw
