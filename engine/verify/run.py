@@ -25,11 +25,10 @@ from ..language.check import load_facts, require
 from ..language.core import walk
 from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every
-from .graphs import TermChecker, TorchChecker
+from .checkers import LEVELS, KernelChecker, StatementChecker, TermChecker, TorchChecker
 from .outcome import ENOUGH, Dice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
 from .proofs import integers
 from .proofs.rules import prove
-from .statements import LEVELS, KernelChecker, StatementChecker
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dplc.engine.language.rule import RuleSet, load
-from dplc.engine.verify.graphs import TorchChecker, _difference, _fixed
+from dplc.engine.verify.checkers import TorchChecker, _difference, _fixed
 from dplc.engine.verify.outcome import Wrong
 from dplc.ir.program import Param
 
