@@ -60,19 +60,19 @@ from ..schedule.scheduling import StoredSchedules, figures, seconds_of
 from ..schedule.space import FusionVariant
 from ..store.store import FUSING, PROGRAM, Decision, Schedule, TuningKey, tools_of
 from .problem import Problem, Reader, RegionTooLarge, as_written
-from .rules_as_egglog import Permissions, export
 from .saturate import (
     NotProved,
     SaturationBudget,
     Spellings,
     StoredSolution,
     available,
+    export,
     proved,
     region_of,
     used_rules,
     written,
 )
-from .solution import Effort, EgraphSearch, Extraction, PricedSolution, Rebuilder, Rebuilt
+from .solution import Effort, EgraphSearch, Extraction, Permissions, PricedSolution, Rebuilder, Rebuilt
 
 # ---- Exploration is on top of what the rules decide: where it fails, they decide, and a note says so.
 

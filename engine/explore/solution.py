@@ -20,10 +20,11 @@ from ...ir import compose
 from ...ir.dtypes import DTYPES, HALVES, INTEGERS
 from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands, postorder
 from ..cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, bits, impossible, price
+from ..kernels.fusion_pass import FusionRules, kind_of
 from ..kernels.index_maps import side_by_side
 from ..kernels.kernels import Prepared
+from ..language import core as s
 from .problem import EGraph, ENode, Problem
-from .rules_as_egglog import Permissions
 
 Group = tuple[int, ...]  # classes that one kernel stores
 Choice = dict[int, int]  # {class: index of its spelling}
@@ -47,6 +48,35 @@ class Solution:
     @property
     def key(self) -> Hashable:
         return frozenset(self.choice.items()), self.stored, self.groups
+
+
+# ---- Fusion rules as edge permissions: which operations may compute what they read.
+#
+# A rule `op(.., mat(v), ..) => op(.., v, ..)` permits the operation to absorb a value that contains a reduction;
+# `mat(v) => v` permits every reader to absorb a value that does not. Extraction decides where that pays.
+
+
+CONSTRUCTOR_OF: dict[type[s.ValueTerm], str] = {
+    s.ReduceTerm: "Red", s.CaseTerm: "Case", s.FoldTerm: "Fold", s.MappedTerm: "Map", s.ReadTerm: "Map",
+    s.FunctionTerm: "E",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """Permissions of the fusion rules.
+
+    folding: the constructors that may absorb a value with a reduction in it; plain: whether others are inlined.
+    """
+
+    folding: frozenset[str]
+    plain: bool
+
+    @classmethod
+    def of(cls, fusion: FusionRules) -> Permissions:
+        kinds = [(kind_of(rule), type([*rule.left.values()][-1])) for rule in fusion.rules]
+        folding = frozenset(CONSTRUCTOR_OF[made] for kind, made in kinds if kind == "fuse")
+        return cls(folding, any(kind == "inline" for kind, _ in kinds))
 
 
 # ---- A kernel under a choice of spellings: the estimate of what it computes.
