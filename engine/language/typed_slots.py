@@ -32,7 +32,7 @@ from .evaluate import RESERVED
 
 T = TypeVar("T")
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
-NAMES = frozenset(("Name", *CLOSED))
+NAME_SORTS = frozenset(("Name", *CLOSED))
 
 
 def shape_of(node: s.Syntax) -> Shape | None:

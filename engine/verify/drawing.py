@@ -64,8 +64,8 @@ from ..language.evaluate import Value
 from ..language.rule import Rule
 from ..language.typed_slots import calls, names_in, shape_of
 from ..rewrite.statements.driver import bound_names
+from ..rewrite.statements.pattern import defined
 from ..rewrite.statements.site import Context, holes, places, splice, unused
-from ..rewrite.statements.template import defined
 from ..rewrite.terms.rewriter import mentions_mat
 from .outcome import ERRORS, Dice, constant, numeral
 from .whole_programs import COUNT, TooLarge, closed, completed, sized
