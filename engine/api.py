@@ -364,7 +364,7 @@ def compile_options(
         tf32 = AS_CPU
     made = compiler_with(target_for(chosen, target, ordinal), rules, settings, exact, tf32=tf32)
     schedules = stored_schedules(made.tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    from .explore.candidates import best, remembered  # forty modules, for which an opened page does not wait
+    from .explore.explore import best, remembered  # forty modules, for which an opened page does not wait
 
     search = remembered(best if explore else None, tell)
     return chosen, replace(made, trace=Trace() if trace else None, schedules=schedules, explore=search)
@@ -390,7 +390,7 @@ def rows_of(whole: Compilation, rows: Wanted, then: Callable[[Compilation], Comp
     schedules = compiler.schedules if isinstance(compiler.schedules, StoredSchedules) else None
 
     def compile_part(part: Capture) -> Compilation:
-        from .explore.candidates import remembered
+        from .explore.explore import remembered
 
         decisions = list[str]()
         trace = Trace() if compiler.trace is not None else None

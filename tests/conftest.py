@@ -106,10 +106,10 @@ def _convolutions_in_f32() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _explore_without_a_clock() -> None:
     """Stop the clock of exploration: what it finds depends on counts alone, however busy the machine is."""
-    from dplc.engine.explore import saturate, search
+    from dplc.engine.explore import saturate, solution
 
     stopped = SimpleNamespace(perf_counter=lambda: 0.0)
-    search.time = saturate.time = stopped  # type: ignore[assignment]
+    solution.time = saturate.time = stopped  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")

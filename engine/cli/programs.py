@@ -109,7 +109,7 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
     compiler = replace(compiler, trace=trace, schedules=schedules)
     if schedules is None and not flags.explore:
         return compiler
-    from ..explore.candidates import best, remembered
+    from ..explore.explore import best, remembered
 
     explored = partial(best, tell=print_remark) if flags.explore else None
     return replace(compiler, explore=remembered(explored, print_remark))

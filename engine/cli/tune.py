@@ -13,8 +13,7 @@ from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..api import choose_device
 from ..bench.cases import read_suite
 from ..compiler import Compiler
-from ..explore.candidates import Fusing, exploration
-from ..explore.explore import HINT, ExplorationOptions
+from ..explore.explore import HINT, ExplorationOptions, Fusing, exploration
 from ..explore.saturate import available
 from ..kernels.kernels import FIGURES
 from ..models import sources

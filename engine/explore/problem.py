@@ -37,7 +37,6 @@ from ...ir.tensor import (
 from ..facts.tensor import first_along, one_over
 from ..kernels.index_maps import translation
 from ..rewrite.terms.rewriter import find_packs
-from .rules_as_egglog import number_text
 
 # An e-node: (constructor, attributes, operands). E: (fn,), one to three operands; Red: (fn, mask); Map, Case, Op: the
 # number of a form; Num: (text, dtype); Leaf: (number,).
@@ -139,6 +138,13 @@ class Problem:
     def size(self, mask: int) -> int:
         """Return the elements of a value over these axes."""
         return math.prod(extent for bit, extent in self.extents.items() if bit & mask)
+
+
+def number_text(value: float) -> str:
+    """Return the text of a number in the e-graph: equal numbers have one text, truth values `true` or `false`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(float(value)) if float(value) == value or value != value else str(value)
 
 
 class Reader:

@@ -38,8 +38,7 @@ from ..language.evaluate import (
     fact,
     torch_fact,
 )
-from ..rewrite.torch_rules.pattern import Exactly, NotApplicable, View
-from ..rewrite.torch_rules.template import TorchSite
+from ..rewrite.torch_rules.pattern import Exactly, NotApplicable, TorchSite, View
 
 torch_named = functools.partial(fact, levels="torch")
 Axes = tuple[Any, ...]  # unnamed axes and index expressions over them

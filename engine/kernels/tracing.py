@@ -19,7 +19,7 @@ from ..language.rule import Rule
 from ..rewrite.terms.matcher import LEAVES, NearMiss, begins_at, nearest_miss
 from ..rewrite.terms.rewriter import TermEvidence
 from ..rewrite.torch_rules.lower import Lowered
-from ..rewrite.torch_rules.template import Numbers
+from ..rewrite.torch_rules.pattern import Numbers
 from ..rewrite.trace import Firing, Refusal, RewriteStep, Skip, Trace, held, show, written
 from .fusion_pass import Fused, FusionDecisions, called, called_in, kind_of
 from .kernels import Plan

@@ -21,7 +21,7 @@ from ...ir.node import Node
 from ...ir.sizes import at_the_hints, compared, decided, has_sizes, hinted, leaves_out
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
-from ...ir.text.read_statements import CLOSED
+from ...ir.text.read_statements import CLOSED, CONSTANTS
 
 Value = Any  # of the rule language: a number, a text, a list, a node of an IR, a record of a fact
 Environment = dict[str, Value]
@@ -168,7 +168,6 @@ def facts_of(level: str) -> dict[str, Fact]:
 # expression.
 
 
-CONSTANTS: dict[str, Value] = {"none": None, "true": True, "false": False, "inf": float("inf")}
 RESERVED = frozenset[str]().union(*CLOSED.values(), schemas.DTYPES)
 
 

@@ -14,7 +14,7 @@ from ...ir.text.parse import parse
 from ...ir.text.syntax import rebuilt
 from .rule import Rule
 from .rule_files import TOKEN, within_limits
-from .spelling import INDENT, SUM, after, block, expression, items, statement
+from .spelling import INDENT, block, expression, items, spelled, statement
 from .typed_slots import plain
 
 REASONS = 48  # the column of `else`, where all guards of a rule are shorter
@@ -41,8 +41,7 @@ def lines_of(node: s.Syntax) -> list[str]:
 
     A line that ends in a long reason contains a line break.
     """
-    lines = _LINES.get(type(node))
-    return statement(node) if lines is None else [*_docs(node), *lines(node)]
+    return [*_docs(node), *_LINES.get(type(node), statement)(node)]
 
 
 def _docs(node: Any) -> list[str]:
@@ -57,7 +56,7 @@ def _declared(node: s.Rule) -> list[str]:
 def _rule(rule: Rule | s.Rule, attributes: Iterable[str], rows: s.Nodes, clauses: Sequence[s.Syntax]) -> list[str]:
     head = f"rule {rule.name}"
     if rule.parameters:
-        head += f"({', '.join(map(_parameter, rule.parameters))})"
+        head += f"({items(rule.parameters)})"
     if rows:
         head += f" for {items(rows)}"
     marks = (f"@{attribute}" for attribute in attributes)
@@ -67,17 +66,12 @@ def _rule(rule: Rule | s.Rule, attributes: Iterable[str], rows: s.Nodes, clauses
 def _head(declared: Any, text: str) -> str:
     """Return the text of a declaration with `override` before it, and its device after it, where it has them."""
     override = "override " if declared.override else ""
-    return f"{override}{text}{after(' for ', declared.device)}"
-
-
-def _parameter(node: s.Parameter) -> str:
-    sort = f": {node.sort}" if node.sort else ""
-    return f"{node.name}{sort}{after(' in ', node.domain)}{after(' = ', node.default)}"
+    return override + text + spelled(declared, "{device: for }")
 
 
 def _clauses(clauses: Sequence[s.Syntax], width: int = WIDTH) -> list[str]:
     """Return the lines of clauses, and of examples: the reasons of guards begin at one column."""
-    guards = {one: f"{one.kind} {expression(one.condition)}" for one in clauses if isinstance(one, s.Guard)}
+    guards = {one: expression(one) for one in clauses if isinstance(one, s.Guard)}
     column = max([REASONS, *(len(asked) for asked in guards.values() if len(asked) <= FURTHEST)])
     lines: list[str] = []
     for clause in clauses:
@@ -113,8 +107,7 @@ def _arguments(node: Any, apart: str = " ") -> str:
 
 
 def _split(node: eq.SplitClause) -> list[str]:
-    parts = " => ".join(map(items, (node.parts, *node.further)))
-    return [f"split {', '.join(one.text for one in node.what)}{after(':', node.size, SUM)} => {parts}"]
+    return [" => ".join((expression(node), *map(items, node.further)))]
 
 
 def _example(node: s.Example) -> list[str]:
@@ -124,7 +117,7 @@ def _example(node: s.Example) -> list[str]:
 
 def _fact(node: s.FactOf) -> list[str]:
     """Return the line of a fact, or its lines if it names parts of its value."""
-    head = f"fact {node.name}({', '.join(map(_parameter, node.parameters))}) -> {node.result}"
+    head = expression(node)
     if not isinstance(node.value, s.LetExpression):
         line = _head(node, f"{head} = {expression(node.value)}")
         return [line if len(line) <= WIDTH else _head(node, f"{head} =\n{INDENT}{expression(node.value)}")]
@@ -135,12 +128,11 @@ def _fact(node: s.FactOf) -> list[str]:
 _LINES: dict[type, Callable[[Any], list[str]]] = {
     s.Rule: _declared,
     eq.GuardGroup: lambda node: [
-        f"guards {node.name}({items(node.parameters)}):",
+        f"{expression(node)}:",
         *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.body, WIDTH - len(INDENT))),
     ],
-    eq.StatementForm: lambda node: [f"form {node.name}({items(node.parameters)}):", *block(node.body)],
     s.ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],
-    s.NumberOf: lambda node: [_because(_head(node, f"number {node.name} = {expression(node.value)}"), node.reason)],
+    s.NumberOf: lambda node: [_because(_head(node, expression(node)), node.reason)],
     s.FactOf: _fact,
     s.Without: lambda node: [_because(_entry(node), node.reason)],
     s.Pipeline: lambda node: [
@@ -152,9 +144,7 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     s.LetClause: lambda node: [
         f"{node.name if node.name == s.DECREASES else f'let {node.name} ='} {expression(node.value)}"
     ],
-    s.PickClause: lambda node: [f"pick {node.name} in {expression(node.domain)}"],
     eq.SplitClause: _split,
-    eq.UseGuards: lambda node: [f"guards {expression(node.call)}"],
     s.Example: _example,
 }
 

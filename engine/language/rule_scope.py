@@ -19,10 +19,10 @@ from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.node import Field, Node
 from ...ir.program import Kernel, Param
-from ...ir.text.read_statements import Shape, listed, load_fields, named, owners
+from ...ir.text.read_statements import CONSTANTS, Shape, listed, load_fields, named, owners
 from ...ir.text.syntax import children
 from . import core as s
-from .evaluate import CONSTANTS, facts_of
+from .evaluate import facts_of
 from .rule import Rule, RuleSet, in_order
 from .sorts import (
     ANY,

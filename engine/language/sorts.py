@@ -130,17 +130,13 @@ class Finding(DplcError):
     """What is wrong with a rule, a fact or a number. check: the name of the check that found it; rule: of the rule."""
 
     span: Span
-
-    def __init__(
-        self, what: str, at: Located, hint: str | None = None, notes: Iterable[str] = (),
-        check: str = "", rule: str = "",
-    ):  # fmt: skip
-        super().__init__(what, at, hint, notes)
-        self.check, self.rule = check, rule
+    check = rule = ""
 
     def of(self, owner: str, check: str = "", rule: str = "") -> Finding:
         """Return the finding as one of its owner, a rule or a fact, which the text names first."""
-        return type(self)(f"{owner}: {self.what}", self, self.hint, self.notes, check, rule)
+        found = type(self)(f"{owner}: {self.what}", self, self.hint, self.notes)
+        found.check, found.rule = check, rule
+        return found
 
 
 class Advice(Finding):

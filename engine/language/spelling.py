@@ -1,17 +1,48 @@
-"""Statements and expressions of syntax to canonical text."""
+"""Syntax to canonical text: one table has the form of each class of nodes."""
 
 from __future__ import annotations
+
+from functools import cache
+from string import Formatter
 
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 
 INDENT = "    "
 # Binding strength, loosest first.
-_TERNARY, _OR, _AND, _NOT, _COMPARE, SUM, _TERM, _UNARY, _POST = range(9)
+_TERNARY, _OR, _AND, _NOT, _COMPARE, _SUM, _TERM, _UNARY, _POST = range(9)
 _STRENGTH = {
     "or": _OR, "and": _AND, "in": _COMPARE, "not in": _COMPARE,
-    "+": SUM, "-": SUM, "*": _TERM, "//": _TERM, "%": _TERM, "^": _TERM,
+    "+": _SUM, "-": _SUM, "*": _TERM, "//": _TERM, "%": _TERM, "^": _TERM,
 }  # fmt: skip
+# A form has fields in braces; a list is its items. `{extent!s}` is in parentheses if it binds looser than a sum, as !o
+# says of `or`, and !p of what precedes brackets. `{step: by }` has the word before it, and is nothing without a step.
+_AT_LEAST = {None: _TERNARY, "o": _OR, "s": _SUM, "p": _POST}
+_EACH = "{variable} in {domain!o}{condition!o: if }"
+FORMS: dict[type[s.Syntax], str] = {
+    # expressions
+    s.NameOf: "{text}", s.Text: '"{value}"', s.Apply: "{fn}({items})", s.Subscript: "{base!p}[{items}]",
+    s.Member: "{base!p}.{field}", s.Choice: "{a!o} if {condition!o} else {b}", s.Between: "{a!s}..{b!s}",
+    s.LetExpression: "let {lets} in {value}", s.LoadOf: "load {access}{condition!o: if }{other: else }",
+    # items
+    s.Keyword: "{name}={value}", s.LetClause: "{name}={value}", s.Run: "{base!p}..{role:=}",
+    s.AxisItem: "{name}:{extent!s}{role:=}{dim!s:@}{stride!s: by }", s.Substitution: "{left} := {right}",
+    s.UseRule: "rule {call}", eq.SplitPart: "{name}{size!s::}{role:=}", s.TypeOf: "{dtype}[{dims}]",
+    s.Arm: "{pattern} => {template}{variable: for }{domain!o: in }{condition: where }",
+    s.ParamItem: "{name}: {type}", s.Parameter: "{name}{sort:: }{domain: in }{default: = }",
+    # statements
+    s.Statement: "{call}", s.IfBlock: "if {condition}", s.AccumulateInto: "{target} <- {value}",
+    s.CaptureStatement: "{name}: {call}{repeat:}", s.RunStatement: "{run}{changes: with }",
+    s.InsideBlock: "inside {name}", s.EachBlock: "each {variable} in {domain}", s.PassStatement: "pass",
+    s.DropStatement: "drop {run}", eq.LetStatement: "let {name} = {value}", eq.UseForm: "form {call}",
+    s.Unit: "{kind} {name}({ins}) -> {outs}{precision: in }",
+    # clauses and declarations
+    s.PickClause: "pick {name} in {domain}", s.Guard: "{kind} {condition}", eq.UseGuards: "guards {call}",
+    eq.SplitClause: "split {what}{size!s::} => {parts}", eq.StatementForm: "form {name}({parameters})",
+    eq.GuardGroup: "guards {name}({parameters})", s.NumberOf: "number {name} = {value}",
+    s.FactOf: "fact {name}({parameters}) -> {result}",
+}  # fmt: skip
+_CLOSE = {"(": ")", "[": "]", "{": "}"}
 
 
 def block(statements: s.Nodes) -> list[str]:
@@ -20,54 +51,9 @@ def block(statements: s.Nodes) -> list[str]:
 
 
 def statement(node: s.Syntax) -> list[str]:
-    """Return the lines of a statement."""
-    head, body = _head(node), getattr(node, "body", None)
+    """Return the lines of a statement, a clause or a declaration."""
+    head, body = expression(node), getattr(node, "body", None)
     return [head] if body is None else [f"{head}:", *block(body)]
-
-
-def _head(node: s.Syntax) -> str:
-    match node:
-        case s.Assign():
-            types = ", ".join(map(expression, node.types))
-            of = f": ({types})" if len(node.types) > 1 else f": {types}" if node.types else ""
-            return f"{expression(node.target)}{of} = {expression(node.value)}"
-        case s.Statement():
-            return expression(node.call)
-        case s.ForLoop() | eq.PartLoop():
-            head = f"for {node.var}"
-            if isinstance(node, s.ForLoop):
-                bounds = f"{expression(node.start, SUM)}..{expression(node.stop, SUM)}"
-                head += f" in {bounds}{after(' by ', node.step, SUM)}"
-            return " ".join([head, *map(expression, node.attributes)])
-        case s.IfBlock():
-            return f"if {expression(node.condition)}"
-        case s.AccumulateInto():
-            return f"{expression(node.target)} <- {expression(node.value)}"
-        case s.CaptureStatement():
-            return f"{node.name}: {expression(node.call)}{node.repeat or ''}"
-        case s.RunStatement():
-            return expression(node.run) + (f" with {items(node.changes)}" if node.changes else "")
-        case s.InsideBlock():
-            return f"inside {node.name}"
-        case s.EachBlock():
-            return f"each {node.variable} in {expression(node.domain)}"
-        case s.PassStatement():
-            return "pass"
-        case s.DropStatement():
-            return f"drop {expression(node.run)}"
-        case s.Unit():
-            precision = f" in {node.precision}" if node.precision else ""
-            return f"{node.kind} {node.name}({items(node.ins)}) -> {items(node.outs)}{precision}"
-        case eq.LetStatement():
-            return f"let {node.name} = {expression(node.value)}"
-        case eq.UseForm():
-            return f"form {expression(node.call)}"
-    raise TypeError(f"{type(node).__name__} is not a statement")
-
-
-def after(word: str, node: s.Syntax | None, strength: int = _TERNARY) -> str:
-    """Return an optional part behind its word, or nothing."""
-    return "" if node is None else word + expression(node, strength)
 
 
 def items(nodes: s.Nodes) -> str:
@@ -75,7 +61,7 @@ def items(nodes: s.Nodes) -> str:
 
 
 def expression(node: s.Syntax, strength: int = _TERNARY) -> str:
-    """Return an expression or item, in parentheses if it binds looser than `strength`."""
+    """Return an expression or item, or the head of a statement; in parentheses if it binds looser than `strength`."""
     text = _text(node)
     if strength == _TERNARY:
         return text
@@ -93,72 +79,45 @@ def expression(node: s.Syntax, strength: int = _TERNARY) -> str:
 
 def _text(node: s.Syntax) -> str:
     match node:
-        case s.NameOf():
-            return node.text
         case s.Number():
             return repr(node.value)
-        case s.Text():
-            return f'"{node.value}"'
-        case s.Apply():
-            return f"{node.fn}({items(node.items)})"
-        case s.Subscript():
-            return f"{expression(node.base, _POST)}[{items(node.items)}]"
-        case s.Member():
-            return f"{expression(node.base, _POST)}.{node.field}"
         case s.Operation():
             own = _STRENGTH.get(node.op, _COMPARE)
             left, right = expression(node.a, own + (own == _COMPARE)), expression(node.b, own + 1)
             return f"{left}*{right}" if node.op == "*" else f"{left} {node.op} {right}"
         case s.Prefix():
             return f"not {expression(node.a, _NOT)}" if node.op == "not" else f"-{expression(node.a, _UNARY)}"
-        case s.Choice():
-            return f"{expression(node.a, _OR)} if {expression(node.condition, _OR)} else {expression(node.b)}"
         case s.Group():
             return f"{node.bracket}{items(node.items)}{_CLOSE[node.bracket]}"
         case s.Comprehension():
-            return f"{node.bracket}{expression(node.element)} for {_each(node)}{_CLOSE[node.bracket]}"
+            return f"{node.bracket}{spelled(node, '{element} for ' + _EACH)}{_CLOSE[node.bracket]}"
         case s.Chosen():
-            return f"choose {_each(node.costs)} {node.word} {expression(node.costs.element)}"
-        case s.LetExpression():
-            return f"let {items(node.lets)} in {expression(node.value)}"
-        case s.Between():
-            return f"{expression(node.a, SUM)}..{expression(node.b, SUM)}"
-        case s.Keyword() | s.LetClause():
-            return f"{node.name}={expression(node.value)}"
-        case s.Run():
-            return f"{expression(node.base, _POST)}..{_role(node.role)}"
-        case s.AxisItem():
-            place = after("@", node.dim, SUM) + after(" by ", node.stride, SUM)
-            return f"{node.name}:{expression(node.extent, SUM)}{_role(node.role)}{place}"
-        case s.Substitution():
-            return f"{expression(node.left)} := {expression(node.right)}"
-        case s.LoadOf():
-            return f"load {expression(node.access)}{after(' if ', node.condition, _OR)}{after(' else ', node.other)}"
-        case s.UseRule():
-            return f"rule {expression(node.call)}"
-        case s.Arm():
-            each = after(f" for {node.variable} in ", node.domain, _OR)
-            sides = f"{expression(node.pattern)} => {expression(node.template)}"
-            return f"{sides}{each}{after(' where ', node.condition)}"
-        case eq.SplitPart():
-            return f"{node.name}{after(':', node.size, SUM)}{_role(node.role)}"
-        case s.TypeOf():
-            return f"{node.dtype}[{items(node.dims)}]"
-        case s.ParamItem():
-            return f"{node.name}: {expression(node.type)}"
+            return f"choose {spelled(node.costs, _EACH)} {node.word} {expression(node.costs.element)}"
         case s.SizeItem():
-            step = f" by {node.multiple}" if node.multiple != 1 else ""
-            hint = f" hint {node.hint}" if node.hint is not None else ""
-            return f"{node.name}: {node.low}..{node.high}{step}{hint}"
-    raise TypeError(f"{type(node).__name__} is not an expression")
+            step = "{multiple: by }" if node.multiple != 1 else ""
+            return spelled(node, "{name}: {low}..{high}" + step + "{hint: hint }")
+        case s.Assign():
+            types = ": ({types})" if len(node.types) > 1 else "{types:: }"
+            return spelled(node, "{target}" + types + " = {value}")
+        case s.ForLoop() | eq.PartLoop():
+            bounds = " in {start!s}..{stop!s}{step!s: by }" if isinstance(node, s.ForLoop) else ""
+            return " ".join([spelled(node, "for {var}" + bounds), *map(expression, node.attributes)])
+    return spelled(node, FORMS[type(node)])
 
 
-def _each(node: s.Comprehension) -> str:
-    return f"{node.variable} in {expression(node.domain, _OR)}{after(' if ', node.condition, _OR)}"
+def spelled(node: s.Syntax, form: str) -> str:
+    """Return the text of a node in a form."""
+    text = ""
+    for literal, field, word, strength in _pieces(form):
+        value = getattr(node, field) if field else None
+        if isinstance(value, s.Syntax):
+            value = expression(value, _AT_LEAST[strength])
+        elif isinstance(value, tuple):
+            value = items(value)
+        text += literal if value in (None, "") else f"{literal}{word}{value}"
+    return text
 
 
-_CLOSE = {"(": ")", "[": "]", "{": "}"}
-
-
-def _role(role: str | None) -> str:
-    return f"={role}" if role else ""
+@cache
+def _pieces(form: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    return [*Formatter().parse(form)]

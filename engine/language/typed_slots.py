@@ -15,14 +15,24 @@ from ...ir.expr import Axis
 from ...ir.names import unused
 from ...ir.node import Node
 from ...ir.program import Kernel, Param
-from ...ir.text.read_statements import CLOSED, READERS, VALUE_CLASSES, Shape, axis_shape, named, op_shape, owners
+from ...ir.text.read_statements import (
+    CLOSED,
+    CONSTANTS,
+    READERS,
+    VALUE_CLASSES,
+    Shape,
+    axis_shape,
+    named,
+    op_shape,
+    owners,
+)
 from ...ir.text.syntax import children, rebuilt, walk
 from . import core as s
-from .evaluate import CONSTANTS, RESERVED
+from .evaluate import RESERVED
 
 T = TypeVar("T")
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
-NAMES = frozenset(("Name", *CLOSED))
+NAME_SORTS = frozenset(("Name", *CLOSED))
 
 
 def shape_of(node: s.Syntax) -> Shape | None:

@@ -386,7 +386,7 @@ def _role_end(items: tuple[e.Axis, ...], start: int, role: str) -> int:
 
 
 def same(a: Value, b: Value) -> bool:
-    """Return whether values are equal, with 1, 1.0 and True apart; sums are equal in any order of their terms."""
+    """Return whether values are equal, with 1, 1.0 and True apart, and both zeros; nan is nan. Sums have any order."""
     if a is b:
         return True
     if a.__class__ is not b.__class__:
@@ -395,4 +395,4 @@ def same(a: Value, b: Value) -> bool:
         return e.linear(a) == e.linear(b)
     if a.__class__ is tuple:
         return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b) and (a.__class__ is not float or repr(a) == repr(b))
+    return repr(a) == repr(b) if a.__class__ is float else bool(a == b)

@@ -666,19 +666,19 @@ class Evidence:
         rule = self.rule
         matched, _, expected, found = self.nearest
         if expected is None:
-            head = f"nothing here is like its first statement `{_head(rule.match[0])}`"
+            head = f"nothing here is like its first statement `{written_head(rule.match[0])}`"
             return Refusal(rule, rule.span, lambda _: head, -2)
 
         def text(called: Called) -> str:
             end = "the end of the block"
             place = end if found is None else f"`{first_line(found)}`"
-            wanted = end if isinstance(expected, s.PassStatement) else f"`{_head(expected)}`"
+            wanted = end if isinstance(expected, s.PassStatement) else f"`{written_head(expected)}`"
             near = f"nearest miss after {matched} statement{'' if matched == 1 else 's'}"
             return f"the pattern matches nowhere; {near}: expected {wanted}, found {place}"
 
         return Refusal(rule, expected.span, text, -1)
 
 
-def _head(node: s.Syntax) -> str:
+def written_head(node: s.Syntax) -> str:
     """Return the first line of a statement of a rule, as written."""
     return node.span.source.line(node.span.line).split("#")[0].strip()

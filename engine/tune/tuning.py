@@ -29,8 +29,8 @@ from ..bench.records import geomean
 from ..capture.capture import capture_text
 from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler
-from ..explore.candidates import Fusing, key_of_program
-from ..explore.stored_solutions import NotProved
+from ..explore.explore import Fusing, key_of_program
+from ..explore.saturate import NotProved
 from ..kernels.sharing import key, key_of_range
 from ..ruleset import Toolchain
 from ..run.calls import judge_program, run_eager

@@ -26,6 +26,7 @@ from ..language.sorts import Advice
 from ..language.spelling import INDENT, expression
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
+from ..rewrite.trace import written_head
 from .outcome import ERRORS, PlainDice, RuleVerdict, Subject
 from .run import Checkers, CheckOptions, check_rule, named_numbers, smallest, users_of
 
@@ -161,7 +162,7 @@ def _changed(node: object) -> Changed:
         for n, item in enumerate(node):
             before, after = node[:n], node[n + 1 :]
             if len(node) > 1 and isinstance(item, DROPPABLE):
-                yield f"without `{_first_line(item)}`", before + after
+                yield f"without `{written_head(item)}`", before + after
             yield from ((what, (*before, other, *after)) for what, other in _changed(item))
 
 
@@ -174,9 +175,9 @@ def _own(node: Any) -> Changed:
     """Yield changes of a node itself."""
     match node:
         case s.IfBlock():
-            yield f"`{_first_line(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
+            yield f"`{written_head(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
         case s.RunStatement(changes=(_,)):
-            yield f"without the changes of `{_first_line(node)}`", replace(node, changes=())
+            yield f"without the changes of `{written_head(node)}`", replace(node, changes=())
         case s.Number(value=value) if type(value) in (int, float):
             yield f"{value + 1} for {value} at line {node.span.line}", replace(node, value=value + 1)
         case s.Operation(op=old) | s.Apply(fn=old) if old in OTHER:
@@ -192,10 +193,6 @@ OTHER = {
     "exp": "expm1", "sqrt": "rsqrt", "less": "less_equal", "greater": "greater_equal", "logical_and": "logical_or",
 }  # fmt: skip
 ORDERED = ("subtract", "divide", "less", "greater", "pow", "floor_divide", "remainder")
-
-
-def _first_line(node: s.Syntax) -> str:
-    return node.span.source.line(node.span.line).split("#")[0].strip()
 
 
 # ---- Refusals: small programs that one guard alone keeps a rule from.

@@ -20,7 +20,7 @@ from ..compiler import Compiler
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
 from ..run.calls import judge_program
-from .torch_rules import UNWRITTEN, TorchChecker
+from .checkers import UNWRITTEN, TorchChecker
 from .torch_subjects import NoSubject, limit_of, retyped, sample
 
 COLUMNS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")

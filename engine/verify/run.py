@@ -25,12 +25,10 @@ from ..language.check import load_facts, require
 from ..language.core import walk
 from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every
+from .checkers import LEVELS, KernelChecker, StatementChecker, TermChecker, TorchChecker
 from .outcome import ENOUGH, Dice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
 from .proofs import integers
 from .proofs.rules import prove
-from .statements import LEVELS, KernelChecker, StatementChecker
-from .terms import TermChecker
-from .torch_rules import TorchChecker
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

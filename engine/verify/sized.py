@@ -28,7 +28,7 @@ from ..language import core as s
 from ..language.evaluate import Environment, NotComputed
 from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.driver import wellformed
-from .neighbours import renumbered, with_numbers
+from .drawing import renumbered, with_numbers
 from .outcome import ERRORS, Dice, Subject, Wrong, said
 from .torch_subjects import Change, NoSubject, edited, exchanged, extents, retyped
 from .whole_programs import TooLarge

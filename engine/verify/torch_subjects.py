@@ -97,7 +97,7 @@ def _type(tensor: Array) -> TensorType:
 # ---- near an example
 
 
-def perturbed(graph: TorchGraph, dice: Dice) -> TorchGraph:
+def perturbed_torch(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Apply one to three changes: to extents, fields, dtypes, ranks. Raises NoSubject."""
     for _ in range(dice.number(1, 3)):
         graph = dice.pick(CHANGES)(graph, dice)

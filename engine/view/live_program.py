@@ -264,7 +264,7 @@ class BackgroundJobs:
             return {"error": error.render()}
 
     def _tune(self) -> Record:
-        from ..explore.candidates import Fusing
+        from ..explore.explore import Fusing
 
         tries = self.search.tries
 

@@ -44,7 +44,7 @@ from .provenance import column_records, columns
 from .server import Record
 
 if TYPE_CHECKING:
-    from ..explore.candidates import Fusing
+    from ..explore.explore import Fusing
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
     from ..tune.search import SearchLog, SearchRun, Tried
@@ -368,7 +368,7 @@ def egraph_record(values: Values) -> Record:
     An e-class has its members, and the members that the best solution uses. `left_out` counts classes beyond
     MOST_CLASSES.
     """
-    from ..explore.candidates import exploration
+    from ..explore.explore import exploration
 
     made = exploration(values)
     found, names = made.candidates(), called_in(made.graph)

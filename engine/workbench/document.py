@@ -7,6 +7,7 @@ above them changes.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import itertools
 import os
@@ -104,8 +105,8 @@ def _moved(error: DplcError, source: Source, lines: int) -> DplcError:
     """Return an error, moved down by a number of lines; an error in another file as it is."""
     if error.span is None or error.span.source.name != source.name:
         return error
-    moved = error.__class__.__new__(error.__class__, *error.args)
-    moved.__dict__.update(error.__dict__, span=_span_moved(error.span, source, lines))
+    moved = copy.copy(error)
+    moved.span = _span_moved(error.span, source, lines)
     return moved
 
 

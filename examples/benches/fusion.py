@@ -29,9 +29,8 @@ from torch import nn
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler, Values
-from dplc.engine.explore.candidates import exploration, lowering
-from dplc.engine.explore.explore import Exploration, ExplorationOptions, is_leaf
-from dplc.engine.explore.search import Effort
+from dplc.engine.explore.explore import Exploration, ExplorationOptions, exploration, is_leaf, lowering
+from dplc.engine.explore.solution import Effort
 from dplc.engine.kernels.fusion_pass import FusionDecisions
 from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.ruleset import toolchain

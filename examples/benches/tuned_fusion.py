@@ -17,7 +17,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
-from dplc.engine.explore.candidates import Fusing
+from dplc.engine.explore.explore import Fusing
 from dplc.engine.tune.evaluators import PredictingEvaluator
 from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, SearchOptions, micro
 from dplc.engine.tune.tuning import tune_program

@@ -13,8 +13,7 @@ from dplc.codegen.judge import GATE, judge
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler, Values
-from dplc.engine.explore.candidates import exploration
-from dplc.engine.explore.explore import ExplorationOptions
+from dplc.engine.explore.explore import ExplorationOptions, exploration
 from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.run.calls import Original, run_reference
 

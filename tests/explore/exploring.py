@@ -12,8 +12,7 @@ from random_programs import program
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler, Values
-from dplc.engine.explore.candidates import exploration, lowering
-from dplc.engine.explore.explore import Exploration, ExplorationOptions
+from dplc.engine.explore.explore import Exploration, ExplorationOptions, exploration, lowering
 from dplc.engine.explore.problem import EGraph, sorted_operands
 from dplc.engine.kernels.index_maps import push_renamings
 from dplc.engine.kernels.kernels import Candidate

@@ -24,9 +24,8 @@ from hypothesis import strategies as st
 from random_programs import data_for
 
 from dplc.engine.explore.explore import exported
-from dplc.engine.explore.rules_as_egglog import RuleTexts, export
-from dplc.engine.explore.saturate import SaturationBudget, graph_of_rules, saturate
-from dplc.engine.explore.search import Effort
+from dplc.engine.explore.saturate import RuleTexts, SaturationBudget, export, graph_of_rules, saturate
+from dplc.engine.explore.solution import Effort
 from dplc.engine.kernels.kernels import Kernels
 from dplc.engine.kernels.sharing import key
 from dplc.engine.language.check import load_facts

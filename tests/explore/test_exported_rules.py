@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from exploring import tools
 
-from dplc.engine.explore.rules_as_egglog import RuleTexts, export
+from dplc.engine.explore.saturate import RuleTexts, export
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import read_rules
 from dplc.ir.diagnostic import Source

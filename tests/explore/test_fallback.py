@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 import dplc
 from dplc.engine.compiler import Values
 from dplc.engine.cost.kernel_estimate import impossible
-from dplc.engine.explore.candidates import ExplorationWarning, Fusing, best
-from dplc.engine.explore.explore import Exploration, KernelPricer
-from dplc.engine.explore.search import EgraphSearch
+from dplc.engine.explore.explore import Exploration, ExplorationWarning, Fusing, KernelPricer, best
+from dplc.engine.explore.solution import EgraphSearch
 from dplc.engine.rewrite.trace import STRICT
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel

@@ -16,7 +16,7 @@ from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, Pricing
 from dplc.engine.cost.predict import kendall
-from dplc.engine.explore.candidates import exploration
+from dplc.engine.explore.explore import exploration
 from dplc.engine.explore.solution import Extraction, PricedKernel
 from dplc.engine.ruleset import toolchain
 

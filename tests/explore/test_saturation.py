@@ -10,10 +10,8 @@ from exploring import H100, PROGRAMS, explored, original_is_there, random_data, 
 
 from dplc.engine.explore.explore import exported
 from dplc.engine.explore.problem import EGraph, Problem, Reader
-from dplc.engine.explore.rules_as_egglog import Permissions, RuleTexts, export
-from dplc.engine.explore.saturate import SaturationBudget, saturate
-from dplc.engine.explore.search import EgraphSearch, Rebuilder
-from dplc.engine.explore.solution import Extraction
+from dplc.engine.explore.saturate import RuleTexts, SaturationBudget, export, saturate
+from dplc.engine.explore.solution import EgraphSearch, Extraction, Permissions, Rebuilder
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import read_rules
 from dplc.ir.diagnostic import Source

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.explore.rules_as_egglog import Permissions
-from dplc.engine.explore.solution import Extraction
+from dplc.engine.explore.solution import Extraction, Permissions
 
 # 0 reads a view (1) of a view (2) of a value (3) of an input (4): (op, .., operands), one spelling each
 CLASSES = {

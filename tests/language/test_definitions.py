@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dplc.engine.explore.rules_as_egglog import export
+from dplc.engine.explore.saturate import export
 from dplc.engine.language.check import check
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.rewrite.statements.pattern import RuleExpressions

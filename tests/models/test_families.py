@@ -30,7 +30,7 @@ from dplc.codegen.arrays import torch_dtype
 from dplc.codegen.judge import judge
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler, compiler_with
-from dplc.engine.explore.candidates import best
+from dplc.engine.explore.explore import best
 from dplc.engine.explore.saturate import available
 from dplc.engine.models import artefact, sources
 from dplc.engine.models.artefact import emulator

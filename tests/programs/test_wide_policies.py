@@ -37,6 +37,6 @@ def check_policy(seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + draws(1)))
-@pytest.mark.filterwarnings("error::dplc.engine.explore.candidates.ExplorationWarning")
+@pytest.mark.filterwarnings("error::dplc.engine.explore.explore.ExplorationWarning")
 def test_drawn_policies(seed: int, tmp_path: Path) -> None:
     check_policy(seed, tmp_path)

@@ -20,9 +20,8 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture, capture_text
 from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compiler
-from dplc.engine.explore.candidates import best
-from dplc.engine.explore.explore import ExplorationOptions
-from dplc.engine.explore.search import Effort
+from dplc.engine.explore.explore import ExplorationOptions, best
+from dplc.engine.explore.solution import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.calls import judge_program
 from dplc.ir.interp import loop as loop_meaning

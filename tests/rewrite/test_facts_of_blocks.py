@@ -12,7 +12,7 @@ from dplc.engine.facts.shared_memory import leaves
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.evaluate import SITE
 from dplc.engine.language.rule import built_in_files
-from dplc.engine.rewrite.torch_rules.template import Numbers
+from dplc.engine.rewrite.torch_rules.pattern import Numbers
 from dplc.ir.expr import Axis, Binary, Var, add, subtract
 from dplc.ir.facts.structure import matmul_loops, team_loops
 from dplc.ir.loop import If

@@ -48,6 +48,14 @@ def test_names_and_variables_are_one_value():
     assert [m["k"] for m in matches("for k in 0..8 reduce:\n    a = load A[k]", program)] == [Var("k")]
 
 
+def test_a_constant_of_the_language_is_no_variable():
+    """Of a float, `nan` too: it matches nan, and no number."""
+    for written, other in (("nan", "1.0"), ("inf", "nan"), ("1.0", "nan")):
+        program = f"a = load A[i] if i < 4 else {written}"
+        assert len(matches(f"x = load A[i] if c else {written}", program)) == 1
+        assert not matches(f"x = load A[i] if c else {other}", program)
+
+
 def test_the_underscore_binds_nothing():
     assert matches("_ = load _[_.., _]", "a = load A[i, j]") == [{}]
 

@@ -16,9 +16,16 @@ from msgspec.structs import replace
 pytest.importorskip("egglog")
 
 from dplc.engine.compiler import Compiler, Values
-from dplc.engine.explore.candidates import SOLUTION, Fusing, exploration, key_of_program, remembered, replayed
-from dplc.engine.explore.explore import ExplorationOptions
-from dplc.engine.explore.stored_solutions import NotProved, StoredSolution
+from dplc.engine.explore.explore import (
+    SOLUTION,
+    ExplorationOptions,
+    Fusing,
+    exploration,
+    key_of_program,
+    remembered,
+    replayed,
+)
+from dplc.engine.explore.saturate import NotProved, StoredSolution
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.trace import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -146,7 +153,7 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
         assert outcomes == [(None, True), ("an output differs", True), last]
 
 
-@pytest.mark.parametrize(("place", "value"), [("problem.MOST_AXES", 2), ("candidates.available", lambda: False)])
+@pytest.mark.parametrize(("place", "value"), [("problem.MOST_AXES", 2), ("explore.available", lambda: False)])
 @pytest.mark.filterwarnings("ignore:dplc. the program is not explored")
 def test_a_program_that_is_not_explored_is_tuned_as_the_rules_cut_it(
     place: str, value: Any, monkeypatch: pytest.MonkeyPatch

@@ -10,10 +10,9 @@ import pytest
 
 from dplc.engine.language.rule import Rule, load
 from dplc.engine.verify.drawing import Instance, TermInstance
-from dplc.engine.verify.meaning import Meaning, difference
 from dplc.engine.verify.outcome import PlainDice
 from dplc.engine.verify.torch_subjects import NoSubject, from_schema, retyped, scaled
-from dplc.engine.verify.whole_programs import completed, observed
+from dplc.engine.verify.whole_programs import Meaning, completed, difference, observed
 from dplc.ir.expr import Var
 from dplc.ir.functions import FUNCTIONS
 from dplc.ir.loop import For, Store

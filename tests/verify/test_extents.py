@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.verify.meaning import baseline, work
-from dplc.engine.verify.whole_programs import TooLarge, needs
+from dplc.engine.verify.whole_programs import TooLarge, baseline, needs, work
 from dplc.ir.text.programs import read_program
 
 BODIES = {

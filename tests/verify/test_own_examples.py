@@ -6,8 +6,8 @@ import pytest
 
 from dplc.engine.language.rule import RuleSet
 from dplc.engine.ruleset import toolchain
+from dplc.engine.verify.checkers import LEVELS
 from dplc.engine.verify.run import Checkers
-from dplc.engine.verify.statements import LEVELS
 
 RULES: RuleSet = toolchain(None, {}).rules
 CHECKERS = Checkers(RULES)

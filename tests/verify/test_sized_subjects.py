@@ -10,7 +10,7 @@ import pytest
 
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.compiled import CompiledRule
-from dplc.engine.verify import sized, terms
+from dplc.engine.verify import checkers, sized
 from dplc.engine.verify.outcome import Subject, Wrong
 from dplc.engine.verify.run import Checkers
 from dplc.ir.expr import Size, Var, floordiv, subtract
@@ -115,7 +115,7 @@ def test_fusion_rules_are_asked_with_a_size(monkeypatch: pytest.MonkeyPatch) -> 
     """Kernels that are right at the hint alone are found."""
     checker = Checkers(load()).of("tensor")
     subject = checker.read(f"## level: tensor\n{FUSION.strip()}\n", "subject.ir")
-    real = terms._memory
+    real = checkers._memory
 
     def wrong_elsewhere(kernels: Any, data: Any, graph: Any) -> Any:
         found = real(kernels, data, graph)
@@ -123,7 +123,7 @@ def test_fusion_rules_are_asked_with_a_size(monkeypatch: pytest.MonkeyPatch) -> 
 
     fired = [rule for rule in checker.fusion if checker.check(rule, subject).firings]
     assert fired
-    monkeypatch.setattr(terms, "_memory", wrong_elsewhere)
+    monkeypatch.setattr(checkers, "_memory", wrong_elsewhere)
     with pytest.raises(Wrong, match=r"where `sized` is \d+ of "):
         checker.check(fired[0], subject)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplc.engine.verify.neighbours import smaller_programs
+from dplc.engine.verify.drawing import smaller_programs
 from dplc.ir.program import Kernel
 from dplc.ir.text.programs import read_program
 

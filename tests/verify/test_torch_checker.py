@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dplc.engine.language.rule import RuleSet, load
+from dplc.engine.verify.checkers import TorchChecker, _difference, _fixed
 from dplc.engine.verify.outcome import Wrong
-from dplc.engine.verify.torch_rules import TorchChecker, _difference, _fixed
 from dplc.ir.program import Param
 
 INF, NAN = float("inf"), float("nan")

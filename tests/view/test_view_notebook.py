@@ -17,7 +17,7 @@ CANDIDATE = """
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler, compiler_with
-from dplc.engine.explore.candidates import exploration
+from dplc.engine.explore.explore import exploration
 from dplc.engine.ruleset import toolchain
 values = compiler_with(target()).values(capture_text("torch.exp(torch.randn(64))"))
 exploration(values).by_rules()

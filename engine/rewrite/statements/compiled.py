@@ -20,10 +20,9 @@ from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, No
 from ...language.rule import PREFER, Clause, Rule, in_order, is_built_in
 from ...language.spelling import expression
 from ...language.typed_slots import every
-from ..trace import Evidence, WeighedChoice, held
-from .pattern import Pattern, RuleExpressions, compile_pattern, free_names
+from ..trace import Evidence, WeighedChoice, held, show, written
+from .pattern import Pattern, RuleExpressions, Template, apart, compile_pattern, defined, families, free_names
 from .site import NAMES, Names, Path, Site, descended, places, splice
-from .template import Template, apart, defined, families, weighed
 
 # Clauses in the order in which they run, on every level: `let`, `pick`, `require`, `prefer`, and each parameter before
 # its first reader.
@@ -303,6 +302,33 @@ def check_cover(rule: Rule, cover: s.Cover, expressions: RuleExpressions, env: E
             what = f"rule `{rule.name}`: the parts of `{cover.what}` {left}: {said} is {total}, of {whole}"
             exact = "a `//` says that the parts divide it: ask for that in a `require`, or write"
             raise DplcError(what, cover, f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`")
+
+
+# The values that each `choose` of a rule compared where it fired, for traces.
+
+
+def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Iterator[WeighedChoice]:
+    """Yield the alternatives of each `choose` at a match, except for those that cannot be evaluated there."""
+    binders: tuple[Any, ...] = (*rule.parameters, *rule.clauses)
+    for binder in binders:
+        value = getattr(binder, "default", getattr(binder, "value", None))
+        for node in _outermost(value):
+            try:
+                with at_the_hints():
+                    pairs = expressions.weighing(node)(env)
+                    found = sorted(pairs, key=lambda pair: pair[1], reverse=node.most)  # stable, in both directions
+            except (Undecided, *MISTAKES):
+                continue
+            alternatives = tuple({"value": show(value), "cost": show(cost)} for value, cost in found)
+            winner, now = found[0][0] if found else 0, env.get(binder.name)
+            other = show(now) if isinstance(binder, s.Parameter) and node is value and now != winner else None
+            yield WeighedChoice(binder.name, written(node.costs.element), node.most, other, alternatives)
+
+
+def _outermost(node: object) -> Iterator[s.Chosen]:
+    """Yield each `choose` outside of comprehensions; inside of one it may read the variable of the comprehension."""
+    inner = {id(below) for found in every(node, s.Comprehension) for below in s.walk(found)}
+    return (found for found in every(node, s.Chosen) if id(found) not in inner)
 
 
 Program = tuple[Kernel, ...]

@@ -65,7 +65,7 @@ def wellformed(kernel: Kernel) -> str | None:
             if not registers.isdisjoint(free_names((loop.start, loop.stop, loop.step))):
                 return f"the bounds of loop `{loop.var}` vary with a register axis, so it is no one loop of a thread"
     used = {var.name for var in nodes(kernel.body, Var)}
-    unknown = used.difference(*map(_names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
+    unknown = used.difference(*map(names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
     return f"`{min(unknown)}` is used but nothing defines it" if unknown else None
 
 
@@ -74,18 +74,25 @@ def _repeated(names: Iterable[str]) -> str | None:
     return min((name for name, count in Counter(names).items() if count > 1), default=None)
 
 
-def _names_given(part: Node) -> tuple[str, ...]:
+def names_given(part: Node) -> tuple[str, ...]:
     """Return the names of values that a node of any IR defines for others to read."""
     match part:
         case Launch():
             return (THREAD, SHARED, *BLOCK_INDEX)
-        case Tile(axes=axes) | Stage(box=axes) | SharedTile(box=axes):
+        case Stage(box=axes) | SharedTile(box=axes):
             return tuple(axis.name for axis in axes)
         case Accumulate(acc=name) | Mma(acc=name):
             return (name,)
         case Merge(accs=names):
             return names
-    return tuple(getattr(part, field) for field in ("dst", "var") if hasattr(part, field))
+    return bound_names(part)
+
+
+def bound_names(statement: Node) -> tuple[str, ...]:
+    """Return the names that a statement gives to its block, or to what follows it."""
+    if isinstance(statement, Tile):
+        return tuple(axis.name for axis in statement.axes)
+    return tuple(getattr(statement, field) for field in ("var", "dst") if hasattr(statement, field))
 
 
 REPEAT_FUEL = 64  # firings of rules that do not say what they decrease

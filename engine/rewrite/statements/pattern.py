@@ -1,25 +1,29 @@
-"""Patterns of statements to Python: a generator function that yields every way to match, in order."""
+"""Patterns of statements to Python: a generator function that yields every way to match, in order; their templates."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from ....ir import expr as e
-from ....ir.diagnostic import DplcError
+from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.kernel import Element
-from ....ir.node import Field, Node, contents, replace
+from ....ir.loop import If, Let, Load
+from ....ir.node import Field, Node, contents, names_in, replace
 from ....ir.program import Block, Stmt
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
-from ....ir.text.read_statements import Shape
+from ....ir.text.read_statements import CONSTANTS, Shape, load_fields
 from ...language import core as s
-from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions, Value
-from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
+from ...language.core import walk
+from ...language.evaluate import RESERVED, Closure, Environment, Expressions, Value, holds
+from ...language.typed_slots import EXACT, NAME_SORTS, calls, is_variable, names, shape_of
 from ..matcher import Matcher, Rest, Symbol, differs
-from .site import Context, holes
+from .site import NAMES, Context, Names, Site, holes
 
 # Expressions of clauses and templates: `engine/language/evaluate` with substitutions, roles, axes, nested nodes.
 
@@ -33,12 +37,12 @@ def coerce(sort: str, many: bool, value: Value) -> Value:
     Names become text. A single item becomes a list if the field is a list.
     """
     if not many:
-        return value.name if sort in NAMES and value.__class__ is e.Var else value
+        return value.name if sort in NAME_SORTS and value.__class__ is e.Var else value
     listed = value if value.__class__ is tuple else (value,)
     for item in listed if sort == "Axis" else ():
         if item.__class__ is not e.Axis:
             raise TypeError(f"`{print_value(item)}` stands where an axis does, and is none")
-    return tuple([coerce(sort, False, item) for item in listed]) if sort in NAMES else listed
+    return tuple([coerce(sort, False, item) for item in listed]) if sort in NAME_SORTS else listed
 
 
 class RuleExpressions(Expressions):
@@ -141,7 +145,7 @@ class RuleExpressions(Expressions):
     def field(self, field: Field, value: Any) -> Closure:
         """Return the closure of one field's value. A name is what the rule bound to it, or itself, as of labels."""
         sort, many = field.sort, field.many
-        if isinstance(value, s.NameOf) and sort in NAMES:
+        if isinstance(value, s.NameOf) and sort in NAME_SORTS:
             text = value.text
             return lambda env: found.name if (found := env.get(text, text)).__class__ is e.Var else found
         closure = self.compile_all(value) if isinstance(value, tuple) else self.compile(value)
@@ -376,9 +380,9 @@ class StatementMatcher(Matcher[s.Syntax]):
         if text in CONSTANTS:
             self.reject(self.unlike(x, CONSTANTS[text]))
         elif text in RESERVED:
-            self.reject(self.unlike(x, text if sort in NAMES else e.Var(text)))
+            self.reject(self.unlike(x, text if sort in NAME_SORTS else e.Var(text)))
         else:
-            self.bind(text, x, "name" if sort in NAMES else "value")
+            self.bind(text, x, "name" if sort in NAME_SORTS else "value")
 
     def negation(self, sort: str, node: s.Syntax, x: str) -> None:
         test, bound, reports = self.local("e"), dict(self.symbols), self.reports
@@ -397,7 +401,7 @@ class StatementMatcher(Matcher[s.Syntax]):
             self.value("Name", node.base, f"{x}.name")
             return self.sequence("Expr", node.items, f"{x}.index")
         if names <= known | {"target"} or isinstance(node, s.Member | s.Subscript | s.Comprehension):
-            compute, kind = self.constant(self.expressions.compile(node)), "name" if sort in NAMES else "value"
+            compute, kind = self.constant(self.expressions.compile(node)), "name" if sort in NAME_SORTS else "value"
             value = self.held(f"{compute}({{**env, {self.environment(sorted(names & known))}}})")
             return self.reject(differs(Symbol(value, "value"), x, kind))
         if isinstance(node, s.Apply):
@@ -435,3 +439,262 @@ _COSTS = {s.Number: 0, s.Text: 0, s.Prefix: 0, s.NameOf: 1, tuple: 3, s.Member: 
 def _cost(value: object) -> int:
     fixed = isinstance(value, s.NameOf) and not is_variable(value.text)
     return 0 if fixed else _COSTS.get(type(value), 2)
+
+
+# Templates to closures that build statements.
+#
+# A field that is not mentioned has its default, a sticky field what the matched statement has. A name that the template
+# defines and the match does not bind is fresh, with its spelling as a hint; copies made by `each` after the first, and
+# runs of another block of the pattern, define new names where they clash, for a block defines a value once.
+
+
+Change = Callable[[Block, Environment], Block]
+# Finds a local rule by its name and location: a function from (block, arguments, environment) to a block.
+Locals = Callable[[str, Span], Callable[[Block, tuple[Value, ...], Environment], Block]]
+Families = Mapping[str, frozenset[str]]
+FIELDS_OF_LOAD = "@load"  # in the environment of an arm: the load that it rewrites
+
+
+class Template(RuleExpressions):
+    """Compiler of templates. known: the names bound at build time; `locals_` finds the rules of `with rule r(..)`."""
+
+    def __init__(self, level: str, known: frozenset[str], locals_: Locals, runs: Families):
+        super().__init__(level, symbolic=True)
+        self.known, self.locals, self.families = known, locals_, runs
+        self._sticky_seen = Counter[str]()
+
+    def block(self, statements: s.Nodes) -> Closure:
+        """Return the closure of a block: a tuple of statements.
+
+        Of runs of several blocks of the pattern, each defines names of its own.
+        """
+        parts = [(self.statement(node), self.family(node)) for node in statements]
+        several = len({family for _, family in parts} - {None}) > 1
+
+        def build(env: Environment) -> Value:
+            out: list[Node] = []
+            for part, family in parts:
+                made = part(env)
+                again = sorted(defined_in(made) & defined_in(out)) if several and family else ()
+                if again:
+                    new = {name: env[NAMES].fresh(name) for name in again}
+                    env = {**env, **{name: substitute(env[name], new) for name in family or () if name in env}}
+                    made = part(env)
+                out += made
+            return tuple(out)
+
+        return build
+
+    def family(self, node: s.Syntax) -> frozenset[str] | None:
+        """Return the variables that are renamed with a run; None if it is not a run of the pattern."""
+        base = node.run.base if isinstance(node, s.RunStatement) else None
+        while isinstance(base, s.Subscript):  # a run with substitutions
+            base = base.base
+        return self.families.get(base.text) if isinstance(base, s.NameOf) else None
+
+    def statement(self, node: s.Syntax) -> Closure:
+        """Return a closure that returns a tuple of statements: none for `pass` and `drop`."""
+        if isinstance(node, s.PassStatement | s.DropStatement):
+            return lambda env: ()
+        if isinstance(node, s.RunStatement):
+            return self.spliced(node)
+        if isinstance(node, s.EachBlock):
+            return self.each(node)
+        if isinstance(node, s.InsideBlock):
+            name, body = node.name, self.block(node.body)
+            return lambda env: env[name].plug(body(env))
+        if isinstance(node, s.IfBlock):
+            return self.guard(node)
+        shape = shape_of(node)
+        if shape is None or isinstance(node, s.CaptureStatement):
+            raise DplcError("this stands in patterns only, or is not a statement", node)
+        known = self.kept(shape)
+        if shape.body is not None:
+            known["body"] = self.block(shape.body)
+        build = self.node(shape, known)
+        return lambda env: (build(env),)
+
+    def kept(self, shape: Shape) -> dict[str, Closure]:
+        """Return the sticky fields that a statement does not mention: those of the statement that was matched."""
+        fields = [name for name in getattr(shape.cls, "sticky", ()) if name not in shape.fields]
+        key = sticky(shape.cls)
+        position = self._sticky_seen[key]
+        self._sticky_seen[key] += bool(fields)
+        return {name: _kept(key, position, name, shape.cls.by_name[name].default) for name in fields}
+
+    def guard(self, node: s.IfBlock) -> Closure:
+        """Compile `if c:`; a guard that is constant, or that guards nothing, leaves no trace."""
+        condition, body = self.compile(node.condition), self.block(node.body)
+
+        def build(env: Environment) -> Value:
+            holds = condition(env)
+            inner = body(env) if holds is not False else ()
+            return inner if holds is True or not inner else (If(holds, inner),)
+
+        return build
+
+    def each(self, node: s.EachBlock) -> Closure:
+        name, domain, known = node.variable, self.compile(node.domain), self.known
+        self.known = known | {name}
+        body = self.block(node.body)
+        self.known = known
+
+        def build(env: Environment) -> Value:
+            out: list[Node] = []
+            seen: set[str] = set()
+            for value in domain(env):
+                part = body({**env, name: value})
+                again = sorted(seen.intersection(defined_in(part)))
+                seen |= defined_in(part)
+                out += substitute(part, {name: env[NAMES].fresh(name) for name in again})
+            return tuple(out)
+
+        return build
+
+    # ---- `xs.. with change, ...`: the only ways for a template to change a captured run
+    def spliced(self, node: s.RunStatement) -> Closure:
+        base, changes = self.compile(node.run), [self.change(change) for change in node.changes]
+
+        def build(env: Environment) -> Value:
+            run = base(env)
+            if run.__class__ is not tuple:
+                if not isinstance(run, Node):
+                    raise DplcError("only statements can be spliced here", node)
+                run = (run,)
+            for change in changes:
+                run = change(run, env)
+            return run
+
+        return build
+
+    def change(self, node: s.Syntax) -> Change:
+        if isinstance(node, s.Keyword):
+            return self.assigned(node)
+        if isinstance(node, s.Arm):
+            return self.arm(node)
+        if isinstance(node, s.UseRule):
+            arguments, rule = self.compile_all(node.call.items), self.locals(node.call.fn, node.call.span)
+            return lambda run, env: rule(run, arguments(env), env)
+        raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", node)
+
+    def assigned(self, change: s.Keyword) -> Change:
+        """Compile `field=value`, on the statements of the run themselves."""
+        name, value = change.name, self.compile(change.value)
+
+        def apply(run: Block, env: Environment) -> Block:
+            new, out = value(env), []
+            for statement in run:
+                field = type(statement).by_name.get(name)
+                if field is None:
+                    raise DplcError(
+                        f"`{type(statement).__name__}` has no field `{name}`",
+                        change,
+                        did_you_mean(name, type(statement).by_name),
+                    )
+                out.append(replace(statement, **{name: coerce(field.sort, field.many, new)}))
+            return tuple(out)
+
+        return apply
+
+    def arm(self, arm: s.Arm) -> Change:
+        """Compile `load B[i..] => load C[e..] for x in d where g`, on every load below.
+
+        The first element that fits rewrites a load, once. An arm that does not mention a guard keeps it.
+        """
+        left, right, variable = arm.pattern, arm.template, arm.variable
+        if not isinstance(left, s.LoadOf) or not isinstance(right, s.LoadOf):
+            raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm)
+        guard, given = left.condition, sorted(free_names(left) & (self.known | {variable}))
+        anything = s.NameOf(arm.span, "_")
+        if guard is None:
+            left = dataclasses.replace(left, condition=anything, other=anything)
+        line = (s.Assign(arm.span, anything, left),)
+        pattern = compile_pattern(line, self.level, f"load of {arm.span.location}", given, False)
+        fields, same = load_fields(right), ("dst",) if guard is not None else ("dst", "when", "other")
+        kept = {name: _kept(FIELDS_OF_LOAD, 0, name, None) for name in same if name not in fields}
+        build = self.node(Shape(Load, fields, right), kept)
+        domain, condition = (None if node is None else self.compile(node) for node in (arm.domain, arm.condition))
+
+        def apply(run: Block, env: Environment) -> Block:
+            choices = [env] if domain is None else [{**env, variable: value} for value in domain(env)]
+
+            def fire(block: Block, start: int) -> tuple[int, Block] | None:
+                for choice in choices:
+                    for end, found in pattern.match(block, start, choice, None):
+                        if condition is None or holds(condition, found):
+                            return end, (build({**found, FIELDS_OF_LOAD: block[start:end]}),)
+                return None
+
+            return pattern.everywhere(run, fire)
+
+        return apply
+
+
+def _kept(key: str, position: int, field: str, default: Value) -> Closure:
+    """Return the closure of a field of a statement that the environment holds: of the last one if there are fewer."""
+
+    def keep(env: Environment) -> Value:
+        matched = env.get(key)
+        return getattr(matched[min(position, len(matched) - 1)], field) if matched else default
+
+    return keep
+
+
+# Runs of sibling blocks that a template puts into one block: later names are renamed, so each value has one definition.
+
+
+def families(pattern: s.Nodes) -> Families:
+    """Return, for each run of a pattern, the variables of its block: they see the same values.
+
+    A variable that occurs outside of the block, too, is not among them: its value is the one outside.
+    """
+    variables: dict[str, frozenset[str]] = {}
+    everywhere = _mentioned(pattern)
+    for block in (pattern, *(node.body for node in walk(pattern) if isinstance(getattr(node, "body", None), tuple))):
+        own = frozenset(name for name, count in _mentioned(block).items() if count == everywhere[name])
+        runs = (item.run.base for item in block if isinstance(item, s.RunStatement))
+        variables |= {base.text: own for base in runs if isinstance(base, s.NameOf)}
+    return variables
+
+
+def _mentioned(block: s.Nodes) -> Counter[str]:
+    """Return the variables that some statements of a pattern mention, and how often."""
+    keys = {s.NameOf: "text", s.CaptureStatement: "name", s.InsideBlock: "name", s.ForLoop: "var"}
+    return Counter(getattr(node, keys[type(node)]) for node in walk(block) if type(node) in keys)
+
+
+def apart(made: Any, beside: Iterable[object], site: Site) -> Any:
+    """Rename the values that a rule defines under the name of an adjacent value.
+
+    A value that was inside of a block, and hid the other, may be in the same block now.
+    """
+    again = sorted(defined_in(made) & defined_in(beside))
+    if not again:
+        return made
+    names = Names(site, {})
+    names.used.update(*map(names_in, made))
+    return substitute(made, {name: names.fresh(name) for name in again})
+
+
+def defined_in(block: Iterable[object]) -> set[str]:
+    """Return the values that a block defines."""
+    return {x.dst for x in block if isinstance(x, Let | Load)}
+
+
+def defined(statements: Iterable[s.Syntax], given: frozenset[str]) -> tuple[str, ...]:
+    """Return the names that a template defines itself, in text order: they are fresh in every rewrite."""
+    return tuple(name for name in dict.fromkeys(_definitions(statements)) if name not in given and name not in RESERVED)
+
+
+def _definitions(statements: Iterable[s.Syntax]) -> Iterator[str]:
+    for node in statements:
+        shape = shape_of(node)
+        fields = shape.fields if shape is not None else {}
+        for name in ("name", "var", "dst", "acc"):
+            if isinstance(value := fields.get(name), s.NameOf):
+                yield value.text
+        hidden = node.variable if isinstance(node, s.EachBlock) else None
+        # the axes of a Tile; those of a shared tile are labels
+        for below in (*map(fields.get, ("ins", "outs", "axes")), getattr(node, "body", None)):
+            if isinstance(below, tuple):
+                yield from (name for name in _definitions(below) if name != hidden)

@@ -16,8 +16,9 @@ from ....ir.loop import For
 from ....ir.node import Node, memoised, names_in, replace
 from ....ir.program import Block, Kernel
 from ....ir.ranges import Interval, Ranges
+from ....ir.text.read_statements import CONSTANTS
 from ....ir.tile import Tile
-from ...language.evaluate import CONSTANTS, RESERVED, Environment, fact
+from ...language.evaluate import RESERVED, Environment, fact
 
 Path = tuple[int, ...]  # positions from the module down: kernel, statement in its body, ...; or from another block
 

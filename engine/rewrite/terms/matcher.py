@@ -16,8 +16,9 @@ from ....ir.expr import Axis, Not
 from ....ir.functions import ARITHMETIC, CAST, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
 from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, postorder
+from ....ir.text.read_statements import CONSTANTS
 from ...language import core as c
-from ...language.evaluate import CONSTANTS, SITE, Environment, Expressions
+from ...language.evaluate import SITE, Environment, Expressions
 from ...language.rule import Rule
 from ...language.typed_slots import names
 from ..matcher import Matcher, Rest, Symbol

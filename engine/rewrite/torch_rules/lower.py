@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import count, filterfalse
 from typing import Any
 
+import numpy as np
+
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
 from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.dtypes import DTYPES, FLOATS, SMALL_FLOATS
-from ....ir.expr import Axis, Undecided, Var
+from ....ir.expr import COMPARISONS, Axis, Undecided, Var, add, total
+from ....ir.facts.index import operate
 from ....ir.functions import category, promote
 from ....ir.names import unused
 from ....ir.node import contains, nodes
@@ -48,27 +51,31 @@ from ....ir.tensor import (
     operands,
     postorder,
 )
+from ....ir.text.read_statements import CONSTANTS
 from ....ir.text.sizes import print_condition
 from ....ir.text.tensor import default_axes
 from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
 from ...language import core as s
 from ...language.check import load_facts
-from ...language.evaluate import CONSTANTS, RESERVED, Closure, holds
+from ...language.evaluate import RESERVED, Closure, holds
 from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, overridden, policy_with
 from ..trace import RewriteStep, what_it_saw
 from .pattern import (
     Bound,
+    Bracket,
     NotApplicable,
+    Numbers,
     OpCall,
+    Part,
     Producer,
     StatementPattern,
+    TemplateCompiler,
+    TorchSite,
     View,
     views,
 )
-from .resymbolise import resymbolise
-from .template import Bracket, Numbers, Part, TemplateCompiler, TorchSite
 
 # A compiled torch rule: match, clauses, template.
 
@@ -619,3 +626,94 @@ def _reads_floats(x: Any) -> bool:
 
 
 _RESERVED = RESERVED | CONSTANTS.keys() | {"and", "or", "not", "in", "if", "else", "for", "load", "mat"}
+
+
+# Folded constants that are a formula: splats, affine ramps, triangles and steps become index arithmetic, not buffers.
+#
+# A transformer's whole attention mask (arange, cumsum, compare, and) folds to one tensor and comes back as `j <= i`.
+
+
+Array = np.ndarray[Any, Any]
+Over = Callable[[], list[Axis]]  # the axes of an array, which are named when a formula needs them
+EXACT = 1 << 24  # integers that f32 holds exactly
+LARGEST = 1 << 63  # what index arithmetic cannot reach
+
+
+def resymbolise(view: View, array: Array, fresh: Callable[[int], Axis], few: int) -> None:
+    """Make the value of a constant a formula over its axes, if a known formula describes it.
+
+    few: the largest number of values that are selected one by one rather than stored.
+    """
+    varying = [d for d, n in enumerate(array.shape) if n > 1 and not np.all(_same(array, np.take(array, [0], axis=d)))]
+    small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
+    over = cache(lambda: list(map(fresh, small.shape)))
+    if not small.ndim:
+        value = small.item()
+        found: Term | None = compose.const(value, view.dtype) if value == value else None  # not for nan
+    elif view.dtype == "b8":
+        found = _condition(small, over)
+    else:
+        found = _affine(small, view.dtype, over) or _two_values(small, view.dtype, over)
+    view.term = found or _few(small, view.dtype, over, few)
+    if view.term is not None:
+        view.dims = tuple(map(dict(zip(varying, over(), strict=True)).get, range(array.ndim)))
+
+
+def _same(a: Array, b: Any) -> Any:
+    """Return whether elements are equal to the bit: zeros have signs; nan is equal to nothing."""
+    return (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
+
+
+def _affine(array: Array, dtype: str, over: Over) -> Term | None:
+    """Return `origin + sum of step * axis`, computed in integers, or None."""
+    if array.dtype.kind == "f" and not np.all((np.abs(array) < EXACT) & (array == np.round(array))):
+        return None
+    origin = int(array.flat[0])
+    steps = [int(np.take(array, 1, axis=d).flat[0]) - origin for d in range(array.ndim)]
+    if abs(origin) + sum(abs(step) * n for step, n in zip(steps, array.shape, strict=True)) >= LARGEST:
+        return None
+    ramp = sum(map(np.multiply, steps, np.ix_(*map(np.arange, array.shape))), np.int64(origin))
+    if not np.array_equal(ramp, array):
+        return None
+    return compose.cast(compose.index(add(origin, total(over(), steps))), dtype)
+
+
+def _condition(array: Array, over: Over) -> Term | None:
+    """Return a step along one axis, or a triangle or diagonal over two."""
+    edges: list[tuple[str, Any]] = []
+    if array.ndim == 1:
+        gap = np.arange(array.size)
+        edges = [("<" if array[0] else ">=", np.argmax(array != array[0]))]
+    elif array.ndim == 2:
+        gap = -np.subtract.outer(*map(np.arange, array.shape))
+        true, false = gap[array], gap[~array]
+        # `<=` up to the largest gap that is true, and so on
+        edges = [("<=", true.max()), (">", false.max()), ("==", true.flat[0]), ("!=", false.flat[0])]
+    for op, edge in edges:
+        if np.array_equal(COMPARISONS[op](gap, edge), array):
+            *start, axis = over()
+            return compose.index(operate(op, axis, total((*start, int(edge)))))
+    return None
+
+
+def _where(condition: Term, value: Any, otherwise: Term, dtype: str) -> Term:
+    return compose.as_term(compose.elementwise("where", condition, compose.const(value.item(), dtype), otherwise))
+
+
+def _few(array: Array, dtype: str, over: Over, few: int) -> Term | None:
+    """Return a chain of selections for at most `few` values along one axis, or None."""
+    if array.ndim != 1 or array.size > few:
+        return None
+    chain: Term = compose.const(array[-1].item(), dtype)
+    for n in reversed(range(array.size - 1)):
+        chain = _where(compose.index(operate("<", over()[0], n + 1)), array[n], chain, dtype)
+    return chain
+
+
+def _two_values(array: Array, dtype: str, over: Over) -> Term | None:
+    """Return `where(condition, a, b)` for an array that holds two values, or None."""
+    low, high = array.min(), array.max()
+    if not np.all(_same(array, low) | _same(array, high)):
+        return None
+    condition = _condition(_same(array, high), over)
+    return None if condition is None else _where(condition, high, compose.const(low.item(), dtype), dtype)

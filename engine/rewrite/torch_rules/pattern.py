@@ -1,24 +1,34 @@
-"""Patterns of torch rules. They are closed: a field that the rule does not mention must be at its default."""
+"""Patterns of torch rules, and their templates.
+
+A pattern is closed: a field that the rule does not mention must be at its default.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
-from ....ir.compose import remap
-from ....ir.diagnostic import DplcError, Span
-from ....ir.expr import Axis, Var
+from ....ir import compose
+from ....ir.compose import remap, remap_expr
+from ....ir.diagnostic import DplcError, Span, did_you_mean
+from ....ir.dtypes import DTYPES
+from ....ir.expr import Axis, Binary, Sum, Var
+from ....ir.functions import FUNCTIONS
 from ....ir.interp import tensor as meaning
-from ....ir.node import Expr, walk
-from ....ir.schemas import Overload
+from ....ir.node import Expr, Node, nodes, walk
+from ....ir.program import TensorType
+from ....ir.schemas import PARTS, Overload
+from ....ir.sizes import known_at_launch
+from ....ir.stacked import stacked
 from ....ir.substitute import with_sizes
-from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, axes, postorder
+from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, axes, dtype, postorder
 from ....ir.text.read_statements import CONSTANTS
 from ....ir.text.torch import print_field
 from ....ir.torch import TorchOp
 from ...language import core as s
-from ...language.evaluate import RESERVED, Environment
+from ...language.evaluate import MISTAKES, RESERVED, SITE, Closure, Environment, Expressions, mistaken
 from ...language.typed_slots import names_in
 
 # Torch values as terms, and axes that have no name yet.
@@ -250,3 +260,375 @@ def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any], sizes: Map
                 bound,
                 notes=(f"it is computed from {', '.join(f'`{name}`' for name in inputs)}",),
             )
+
+
+# Templates of torch rules, compiled: `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
+#
+# Every part is compiled to a function of a firing that aligns its brackets with dimensions. It returns the function
+# that gives its term once the axes have names. A number stays a number until it meets a term, whose dtype it gets; so
+# does one of sizes.
+
+
+# One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
+#
+# First every position gets an unnamed axis or an index expression over such axes. Then each axis takes the name of a
+# position: a computed value's before an input's, the newest first, and never one that another axis of this
+# firing took. Otherwise it gets a fresh name. Then the terms are built.
+
+
+Build = Callable[[], Any]  # gives a term or a number, once the axes have names
+
+
+class TorchSite:
+    """The site that facts of level torch see. lowering: the pass over a program (`TorchLowering`)."""
+
+    def __init__(self, lowering: Any, call: OpCall):
+        self.lowering, self.call, kind = lowering, call, call.statement.types[0]
+        self.result = View(call.statement.dst, kind.dtype, kind.shape)
+        self.env: Environment = {SITE: self}
+        self.slots: dict[Axis, AxisSlot] = {}
+        self.unowned: dict[View, Entries] = {}
+        self.locals: dict[str, Build] = {}
+        self.result_entries: Entries = ()
+
+    # ---- unnamed axes
+    def axis(self, extent: int, free: bool = False) -> Axis:
+        """Return a new axis without a name."""
+        leaf = Axis(f"?{len(self.slots)}")
+        self.slots[leaf] = AxisSlot(extent, free)
+        return leaf
+
+    def extent(self, entry: Entry) -> int:
+        """Return the extent of an axis without a name yet."""
+        return self.slots[entry].extent
+
+    # ---- placing
+    def place(self, view: View, bracket: Bracket, short: bool = False) -> Entries:
+        """Return the entries of a bracket, one per dimension of a value.
+
+        short: it may be shorter than its axis, as under a Case.
+        """
+        if view.dtype in PARTS:
+            raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
+        aligned = self.align(bracket, view, short)
+        if view.term is None and view not in self.unowned:
+            pairs = [(entry, n) for entry, n in zip(aligned, view.shape, strict=True) if n != 1]
+            if len({entry for entry, n in pairs if entry in self.slots and self.extent(entry) == n}) == len(pairs):
+                self.unowned[view] = aligned
+            else:
+                self.lowering.own(view)
+        if view.term is not None:
+            for entry, dim in zip(aligned, view.dims, strict=True):
+                slot = self.slots.get(entry)
+                if slot is not None and dim is not None and dim.extent == slot.extent:
+                    slot.candidates[dim] = slot.candidates.get(dim, False) or view.term.__class__ is not Input
+        return aligned
+
+    def align(self, bracket: Bracket, view: View, short: bool = False) -> Entries:
+        """Return one entry per dimension, from the right; extents of free axes are settled."""
+        entries = self.entries(bracket, len(view.shape))
+        spare = len(entries) - len(view.shape)
+        if spare < 0:
+            raise NotApplicable(f"{len(entries)} indices for {view.name} of rank {len(view.shape)}")
+        aligned = []
+        for entry, n in zip(entries[spare:], view.shape, strict=True):
+            if isinstance(entry, Exactly) and self.extent(entry.axis) == n:
+                entry = entry.axis
+            aligned.append(entry)
+            slot = self.slots.get(entry)
+            if slot is None or n in (1, slot.extent):
+                continue
+            if slot.extent == 1 and slot.free:
+                slot.extent = n
+            elif not short:
+                raise NotApplicable(f"extent {n} of {view.name} meets {slot.extent}")
+        return tuple(aligned)
+
+    def entries(self, bracket: Bracket, rank: int = 0) -> list[Entry]:
+        """Return one entry per position of a bracket. An unbound run gets the positions that the rank leaves."""
+        env, found, unbound = self.env, list[Entry](), list[tuple[str, int]]()
+        for name, run, closure in bracket:
+            if name is not None and name not in env:
+                if run:
+                    unbound.append((name, len(found)))
+                    continue
+                env[name] = self.axis(1, free=True)
+            found += closure(env) if run else (closure(env),)
+        for name, place in unbound:
+            env[name] = tuple(self.axis(1, free=True) for _ in range(rank - len(found)))
+            found[place:place] = env[name]
+        return found
+
+    # ---- naming
+    def name_axes(self) -> None:
+        """Give every axis its name, and the result and inputs that were not read before their axes."""
+        taken = set[Axis | None]()
+        # axes of computed values are first, then axes that are not reduced, then those with few candidates
+        for slot in sorted(
+            self.slots.values(), key=lambda x: (not any(x.candidates.values()), x.bound, len(x.candidates))
+        ):
+            found, age = slot.candidates, self.lowering.age
+            slot.axis = max(found.keys() - taken, key=lambda axis: (found[axis], age[axis]), default=None)
+            taken.add(slot.axis)
+        self.result.dims = self.result.along(self.named, self.result_entries)
+        for view, entries in self.unowned.items():  # unless an op that the template made owns it meanwhile
+            view.own(self.named, entries)
+
+    def named(self, leaf: Axis) -> Axis:
+        """Return the named axis that an unnamed one became."""
+        slot = self.slots[leaf]
+        if slot.axis is None:
+            slot.axis = self.lowering.fresh(slot.extent)
+        return slot.axis
+
+    def resolve(self, entry: Entry) -> Expr:
+        """Return an index expression over named axes."""
+        if isinstance(entry, Exactly):
+            entry = entry.axis
+        if entry.__class__ is Axis:
+            return 0 if self.extent(entry) == 1 else self.named(entry)
+        if not isinstance(entry, Node):
+            return entry() if callable(entry) else entry
+        return remap_expr(entry, {leaf: self.resolve(leaf) for leaf in nodes(entry, Axis)})
+
+    # ---- reading
+    def stack(self, axis: Axis, terms: Sequence[Term]) -> Term:
+        """Return the values of an op that stacks tensors, along an axis of our own."""
+        lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
+        kind, shape, name = dtype(terms[0]), tuple(lane.extent for lane in lanes), self.result.name
+        tensors = tuple(View(name, kind, shape, term, lanes) for term in terms)
+        types = (TensorType(kind, (len(terms), *shape)),)
+        made: View = self.lowering.made(self.call, name, "Stack", (), {"tensors": tensors, "dim": 0}, types)
+        return made.read_at((axis, *lanes))
+
+    def read(self, view: View, entries: Sequence[Entry]) -> Term:
+        """Return the operand that a bracket reads."""
+        return view.read_at(tuple(map(self.resolve, entries)))
+
+
+Part = Callable[[TorchSite], Any]  # a piece of a template: it aligns its brackets, and returns what gives its term
+
+
+def combined(make: Callable[..., Any], *parts: Part) -> Part:
+    """Return a piece made of others: `make(firing, *what these return)` gives its term, once the axes have names."""
+    return lambda firing: partial(make, firing, *[part(firing) for part in parts])
+
+
+Reads = list[tuple[View, Entries]]  # of the tensors of a list
+
+
+class Item(NamedTuple):
+    """One item of a bracket. name: of an axis or a run that the bracket may bind. closure: of its entry or entries."""
+
+    name: str | None
+    run: bool
+    closure: Closure
+
+
+Bracket = tuple[Item, ...]  # axes, runs of axes, index expressions, terms
+
+
+# Templates of torch rules: syntax compiled to the parts above.
+
+
+class Numbers(Expressions):
+    """Lets, guards and conditions: calculation with numbers, lists and unnamed axes."""
+
+    def __init__(self, symbolic: bool = False) -> None:
+        super().__init__("torch", symbolic)
+
+    def apply(self, node: s.Apply) -> Closure:
+        raise DplcError(f"unknown fact `{node.fn}`", node, did_you_mean(node.fn, self.facts))
+
+
+class TemplateCompiler:
+    """Compiler of the right sides of one template. locals: the values that it defines."""
+
+    def __init__(self, locals_: frozenset[str]):
+        self.locals = locals_
+        self.numbers, self.symbolic = Numbers(), Numbers(symbolic=True)
+
+    def of(self, term: s.ValueTerm, short: bool = False) -> Part:
+        """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
+        match term:
+            case s.ReadTerm(x=s.NameTerm(name=name)):
+                return self._read(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
+            case s.EitherTerm():
+                condition, a, b = self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short)
+                return lambda firing: (a if condition(firing.env) else b)(firing)
+            case s.ReduceTerm(fn=fn):
+                able = [name for name, function in FUNCTIONS.items() if function.identity is not None]
+                if fn not in able:
+                    raise DplcError(f"`{fn}` cannot reduce: it has no identity", term, did_you_mean(fn, able))
+                return self._reduction(term, (term.x,), short, lambda over, xs: compose.reduce(fn, over, *xs))
+            case s.FoldTerm(part=part):
+                return self._reduction(term, term.args, short, partial(compose.fold, part))
+            case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
+                return self._stacked(term, name)
+            case s.IndexTerm():
+                e = self.index(term.expr)
+                return combined(lambda firing: compose.index(firing.resolve(e(firing.env))))
+            case s.CaseTerm():
+                chosen_by = self.index(term.cond)
+
+                def chosen(firing: TorchSite, a: Build, b: Build) -> Any:
+                    condition = firing.resolve(chosen_by(firing.env))
+                    if isinstance(condition, bool):
+                        return a() if condition else b()
+                    return compose.case(condition, a(), b())
+
+                return combined(chosen, self.of(term.a, True), self.of(term.b, True))
+            case s.CastTerm(dtype=written):
+                to = self.numbers.compile(written)
+
+                def cast(firing: TorchSite, x: Build) -> Any:
+                    dtype = to(firing.env)
+                    if not isinstance(dtype, Var) or dtype.name not in DTYPES:
+                        raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", written)
+                    return compose.asked_cast(x(), dtype.name)
+
+                return combined(cast, self.of(term.x, short))
+            case s.PlaceTerm():
+                bounds = self.numbers.compile_all((term.low, term.end))
+                return combined(
+                    lambda firing, x: firing.lowering.bound(firing.call.origin, x(), *bounds(firing.env)),
+                    self.of(term.x, short),
+                )
+            case s.FunctionTerm(known=True, fn=fn):
+                if len(term.operands) != (arity := FUNCTIONS[fn].arity):
+                    raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term)
+                parts = (self.of(operand, short) for operand in term.operands)
+                return combined(lambda _, *xs: compose.elementwise(fn, *[x() for x in xs]), *parts)
+        return self._read(term.node, self.numbers.compile(term.node), term.name if isinstance(term, s.NameTerm) else "")
+
+    @staticmethod
+    def _read(node: s.Syntax, closure: Closure, name: str, bracket: Bracket | None = None, short: bool = False) -> Part:
+        """Compile a name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, a tensor.
+
+        A number in the position of a tensor is used as it is. short: what is read may be shorter than its axis.
+        """
+
+        def number(firing: TorchSite) -> Any:
+            value = closure(firing.env)
+            if isinstance(value, int | float) or known_at_launch(value):
+                return value
+            if bracket is not None:
+                raise NotApplicable(f"`{name}` is not a tensor")
+            raise DplcError(
+                f"`{name or 'this'}` is neither a number nor a local value: a tensor is read with brackets", node
+            )
+
+        def part(firing: TorchSite) -> Any:
+            if bracket is None and name in firing.locals:
+                return firing.locals[name]
+            view = firing.env.get(name)
+            if isinstance(view, View) and (bracket is not None or not view.shape):
+                return partial(firing.read, view, firing.place(view, bracket or (), short))
+            return partial(number, firing)
+
+        return part
+
+    def _reduction(
+        self, term: s.ValueTerm, operands: Sequence[s.ValueTerm], short: bool, fold: Callable[..., Any]
+    ) -> Part:
+        """Compile `Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`: `fold(axes, terms)`."""
+        items: s.Nodes = term.node.items[1:-1]  # type: ignore[attr-defined]
+        over = self.bracket(items)
+
+        def leaves(firing: TorchSite) -> list[Axis]:
+            found = list[Axis]()
+            for node, item in zip(items, over, strict=True):
+                for entry in firing.entries((item,)):
+                    if entry not in firing.slots:
+                        raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", node)
+                    firing.slots[entry].bound = True
+                    found.append(entry)
+            return found
+
+        def folded(firing: TorchSite, *given: Any) -> Any:
+            *terms, swept = given
+            named = [place for place in map(firing.resolve, swept) if isinstance(place, Axis)]
+            return fold(named, [term() for term in terms])
+
+        return combined(folded, *(self.of(operand, short) for operand in operands), leaves)
+
+    def _tensors(self, term: s.StackedTerm) -> Part:
+        """Return what aligns a bracket with each tensor of a list: it gives these, each with its entries."""
+        listed, bracket = self.numbers.compile(term.x.x.node), self.bracket(term.x.places)
+
+        def tensors(firing: TorchSite) -> Reads:
+            found = listed(firing.env)
+            if found.__class__ is not tuple:
+                raise NotApplicable("`Stacked` reads a list of tensors")
+            return [(view, firing.place(view, bracket)) for view in found]
+
+        return tensors
+
+    def _stacked(self, term: s.StackedTerm, name: str) -> Part:
+        """Compile `Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op."""
+        index = self.index(term.place)
+
+        def one(firing: TorchSite, tensors: Reads) -> Any:
+            terms = tuple(firing.read(*read) for read in tensors)
+            place = firing.resolve(index(firing.env))
+            axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
+            made = stacked(axis, terms, partial(firing.stack, axis))
+            if made is None:
+                raise NotApplicable(f"the tensors of `{name}` are not computed alike")
+            return remap(made, {axis: place})
+
+        return combined(one, self._tensors(term))
+
+    def slices(self, term: s.StackedTerm, result: Bracket) -> Part:
+        """Compile `Stacked(k, xs[os..]) = y[..]`: the result, at the number of a tensor on its axis, has that tensor.
+
+        result: the bracket of y. The piece returns what notes this, given the term of y.
+        """
+        index = self.index(term.place)
+
+        def note(firing: TorchSite, tensors: Reads, whole: Term) -> None:
+            place, own = index(firing.env), firing.result_entries
+            for number, (view, read) in enumerate(tensors):
+                assert view.term is not None
+                at: dict[Any, Any] = dict(zip(read, view.dims, strict=True)) | {place: number}
+                aligned = zip(own, firing.entries(result, len(own)), view.shape, strict=True)
+                where = {firing.named(to): at[entry] or 0 for to, entry, n in aligned if entry is place or n != 1}
+                firing.lowering.slice_of(view.term, whole, remap(whole, where))
+
+        return combined(note, self._tensors(term))
+
+    def index(self, node: s.Syntax) -> Closure:
+        """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
+        compute, names = self.symbolic.compile(node), names_in(node)
+        what = "an index must be an axis or a number, and this is a tensor value"
+        refused = partial(DplcError, what, node, "write an axis or a number")
+
+        def index(env: Environment) -> Any:
+            try:
+                found = compute(env)
+            except MISTAKES as error:
+                if any(isinstance(env.get(name), View) for name in names):
+                    raise refused() from None
+                raise mistaken(node, error) from error
+            if found.__class__ not in (Axis, int):
+                calculated = [x for pair in nodes(found, Binary) for x in (pair.a, pair.b)]
+                calculated += [atom for total in nodes(found, Sum) for atom, _ in total.terms]
+                if views(found):
+                    raise refused()
+                if not all(isinstance(part, Node | int | float) for part in calculated):
+                    raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node)
+            return found
+
+        return index
+
+    def bracket(self, items: s.Nodes) -> Bracket:
+        return tuple(map(self._item, items))
+
+    def _item(self, item: s.Syntax) -> Item:
+        run, inner = isinstance(item, s.Run), item.base if isinstance(item, s.Run) else item
+        name = inner.text if isinstance(inner, s.NameOf) else None
+        function = isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
+        if not (function or isinstance(item, s.Subscript) or (name in self.locals and not run)):
+            return Item(name, run, self.index(inner))
+        part = self.of(s.term_of(item, torch=True))
+        return Item(None, False, lambda env: part(env[SITE]))
