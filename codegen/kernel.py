@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DTYPES, DtypeName
+from ..ir.tensor import OperatorCall
 
 Role = Literal["in", "out", "tensor_map"]
 
@@ -152,6 +153,14 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class TorchCall:
+    """One step of a program that torch computes. after: the launches before it."""
+
+    call: OperatorCall
+    after: int
+
+
+@dataclass(frozen=True)
 class Arena:
     """One allocation that temporaries share. bytes: its size; offsets: {temporary: where it starts}, aligned."""
 
@@ -168,6 +177,8 @@ class Program:
     caller (constants are the ones that stay the same from run to run: weights, folded tables); outputs and temporaries
     are allocated by the executor: temporaries in one piece where an arena says how (`with_arena`).
 
+    calls: of torch, in their order. They read and write buffers as launches do.
+
     aliases: {output: the input whose memory it takes}. Such an input is used up: after a run its array holds either
     what it held or the output. Whether kernels may do that is for those to know who see their index maps
     (engine/run/calls.py); an executor relies on it.
@@ -181,6 +192,7 @@ class Program:
     bindings: tuple[tuple[str, ...], ...] = ()
     arena: Arena = Arena(0, {})
     aliases: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[TorchCall, ...] = ()
 
     def __post_init__(self) -> None:
         names = Counter(buffer.name for buffer in self.buffers())
@@ -201,6 +213,15 @@ class Program:
         for index, kernel in enumerate(self.kernels):
             names = self.bindings[index] if self.bindings else tuple(param.name for param in kernel.params)
             yield Launch(kernel, names)
+
+    def steps(self) -> Iterator[Launch | TorchCall]:
+        """Yield the launches and the calls of torch in order."""
+        calls = list(self.calls)
+        for place, launch in enumerate(self.launches()):
+            while calls and calls[0].after <= place:
+                yield calls.pop(0)
+            yield launch
+        yield from calls
 
     def distinct_kernels(self) -> tuple[CudaKernel, ...]:
         """Return each kernel once, in order of first launch."""
@@ -278,6 +299,11 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
         for name in launch.buffers:
             if name in names:
                 lives[name] = (lives.get(name, (place, place))[0], place)
+    for step in program.calls:  # as if the launches before and after it used the buffers
+        for param in (*step.call.given, *step.call.results):
+            if param.name in names:
+                first, last = lives.get(param.name, (step.after, step.after))
+                lives[param.name] = min(first, step.after - 1), max(last, step.after)
     return lives
 
 

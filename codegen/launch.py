@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..ir.diagnostic import DplcError
+from ..ir.interp.torch import called
 from .arrays import (
     Array,
     Arrays,
@@ -46,7 +47,7 @@ from .driver import (
     parameter_format,
 )
 from .emulator.executor import EmulatorExecutor, EmulatorSession
-from .kernel import Buffer, CudaKernel, Program
+from .kernel import Buffer, CudaKernel, Launch, Program, TorchCall
 
 # ---- one GPU: torch's primary context, loaded kernels, own streams
 #
@@ -266,9 +267,10 @@ class CudaSession(PlacedProgram):
         super().__init__(program, constants, executor.place, beside)
         self._executor = executor
         self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
-        self._kept, self._temporaries = executor.temporaries(program)
+        self._temporaries = executor.temporaries(program)
         self._kernels = executor.load(program)  # held, so that no graph outlives them
-        self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
+        replays = executor.graphs and len(program.kernels) > 1 and not program.calls
+        self._replays = Replays() if replays else None
         self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
         self._turn = threading.Lock()
         executor.gpu.closed_first.add(self)
@@ -293,16 +295,31 @@ class CudaSession(PlacedProgram):
             for b in program.outputs
         }
         moving = {name: tensor.data_ptr() for name, tensor in (given | made).items()}
-        fixed = {name: tensor.data_ptr() for name, tensor in self._constants.items()}
-        places = self._temporaries | fixed | moving
+        fixed = {name: tensor.data_ptr() for name, tensor in (self._temporaries | self._constants).items()}
+        places = fixed | moving
         if not self._replayed(tuple(moving.values()), places, notes):
-            with executor.stream() as stream:
-                executor.launch(program, places, stream)
+            self._enqueue(places, self._temporaries | self._constants | given | made)
         self._latest = given | made, places
         executor.notes = tuple(notes)
         if self.returns_tensors(arrays):
             return made
         return {buffer.name: as_numpy(buffer, made[buffer.name]).copy() for buffer in program.outputs}
+
+    def _enqueue(self, places: Mapping[str, int], tensors: Mapping[str, Any]) -> None:
+        """Enqueue the launches and the calls of torch in order, given every buffer by address and as a tensor.
+
+        Torch allocates what its operators give; it is copied into the buffers, in the order of torch's stream.
+        """
+        for _, steps in itertools.groupby(self.program.steps(), type):
+            found = [*steps]
+            launches = [step for step in found if isinstance(step, Launch)]
+            if launches:
+                with self._executor.stream() as stream:
+                    self._executor.launch(launches, places, stream)
+            for step in found:
+                for name, made in called(step.call, tensors).items() if isinstance(step, TorchCall) else ():
+                    if name in tensors:
+                        tensors[name].copy_(made.reshape(tensors[name].shape))
 
     def launch(self, place: int) -> None:
         """Run one launch of the program again, on the buffers of the latest run."""
@@ -333,7 +350,7 @@ class CudaSession(PlacedProgram):
         try:
             with executor.gpu.side_stream() as stream:
                 graph = self._replays.graph(
-                    moving, stream.handle, lambda: executor.launch(self.program, places, stream)
+                    moving, stream.handle, lambda: executor.launch(self.program.launches(), places, stream)
                 )
                 if graph is not None:
                     graph.replay(current)
@@ -480,9 +497,9 @@ class CudaExecutor:
         """Return the torch device that a tensor lies on."""
         return tensor.device
 
-    def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None:
-        """Enqueue the launches of a program, given the address of every buffer. To be called within `stream()`."""
-        for launch in program.launches():
+    def launch(self, launches: Iterable[Launch], places: Mapping[str, int], stream: Any) -> None:
+        """Enqueue launches, given the address of every buffer. To be called within `stream()`."""
+        for launch in launches:
             values = arguments(launch.kernel, [places[name] for name in launch.buffers])
             self.loaded(launch.kernel).launch(values, stream)
 
@@ -490,13 +507,13 @@ class CudaExecutor:
         """Return a tensor of the GPU's memory that holds anything."""
         return self._torch.empty(shape, dtype=dtype, device=self.memory)
 
-    def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
-        """Return the tensors to keep alive, and {temporary: its address}: in one piece if the program has an arena."""
-        if program.arena.offsets:
-            whole = self.empty((program.arena.bytes,), self._torch.uint8)
-            return [whole], {name: whole.data_ptr() + offset for name, offset in program.arena.offsets.items()}
-        alone = {b.name: self.empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
-        return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
+    def temporaries(self, program: Program) -> dict[str, Any]:
+        """Return {temporary: its tensor}: parts of one if the program has an arena."""
+        if not program.arena.offsets:
+            return {b.name: self.empty(b.shape, torch_dtype(b.dtype)) for b in program.temporaries}
+        whole, starts = self.empty((program.arena.bytes,), self._torch.uint8), program.arena.offsets
+        bytes_of = {b.name: whole[starts[b.name] : starts[b.name] + b.nbytes] for b in program.temporaries}
+        return {b.name: bytes_of[b.name].view(torch_dtype(b.dtype)).view(b.shape) for b in program.temporaries}
 
     def current_stream(self) -> int:
         """Return torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""

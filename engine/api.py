@@ -266,6 +266,7 @@ def compile(
     tf32: str = "auto",
     dynamic: object = None,
     rows: Wanted = None,
+    calls: str = "missing",
 ) -> Compiled:
     """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
 
@@ -301,6 +302,8 @@ def compile(
         rows: parts of the range that are compiled separately when a call first needs them (the log `dplc` says so). By
             default those that the store has faster schedules for, and in addition the usual ones of one size, at most
             twelve; [dplc.Dim("s", 1, 64), ..] for your own choice, () for none.
+        calls: which ops torch computes between kernels: missing, those that no rule lowers, or none, for which such an
+            op is an error.
 
     Returns:
         The compiled function.
@@ -313,7 +316,7 @@ def compile(
     ordinal, decisions = gpu_of(devices_of(function, (args, named))), list[str]()
     chosen, options = compile_options(
         device, rules, target, settings, ordinal, exact, tf32,
-        trace=trace, db=db, explore=explore, tell=decisions.append,
+        trace=trace, db=db, explore=explore, tell=decisions.append, calls=calls,
     )  # fmt: skip
     watch = Stopwatch()
     with watch.stage("capture"):
@@ -339,12 +342,14 @@ def compile_options(
     db: str | Path | bool | None = None,
     explore: bool = False,
     tell: Callable[[str], None] = lambda line: None,
+    calls: str = "none",
 ) -> tuple[str, Compiler]:
     """Return the device and the compiler of the arguments of `compile`.
 
     Args:
         ordinal: the GPU that holds the arguments.
         tell: receives a line for each fusion plan that the tuning store decides.
+        calls: as in `compile`.
 
     Returns:
         The name of the device, and the compiler with its store and its search.
@@ -356,7 +361,7 @@ def compile_options(
         rules = rules.rules
     check_kinds(
         device=device, rules=rules, target=target, settings=settings, exact=exact, tf32=tf32, trace=trace, db=db,
-        explore=explore,
+        explore=explore, calls=calls,
     )  # fmt: skip
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
     rules = (rules,) if isinstance(rules, (str, Path)) else rules
@@ -367,7 +372,8 @@ def compile_options(
     from .explore.explore import best, remembered  # forty modules, for which an opened page does not wait
 
     search = remembered(best if explore else None, tell)
-    return chosen, replace(made, trace=Trace() if trace else None, schedules=schedules, explore=search)
+    made = replace(made, schedules=schedules, explore=search, calls=calls)
+    return chosen, replace(made, trace=Trace() if trace else None)
 
 
 def rows_of(whole: Compilation, rows: Wanted, then: Callable[[Compilation], Compilation] = lambda made: made) -> Rows:

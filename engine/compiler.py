@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 from ..codegen.cache import forget_oldest
 from ..codegen.cuda import bound as bound_kernel
-from ..codegen.kernel import Buffer, CudaKernel, Program, with_arena
+from ..codegen.kernel import Buffer, CudaKernel, Program, TorchCall, with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import Source, UsageError, no_such
 from ..ir.expr import Size
 from ..ir.program import LEVELS, Kernel, Param, TensorType
+from ..ir.schemas import aten_name
 from ..ir.sizes import AT_HINTS, Binding, hints, sizes_in, value_of
+from ..ir.substitute import with_sizes
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
@@ -35,7 +37,7 @@ from .language.rule_files import collections_paused
 from .rewrite.statements.compiled import Program as Kernels
 from .rewrite.statements.driver import Settings, Shaped, Unheard, unheard
 from .rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
-from .rewrite.torch_rules.lower import lower
+from .rewrite.torch_rules.lower import CALLS, Unsupported, lower
 from .rewrite.torch_rules.pattern import Bound
 from .rewrite.trace import Event, Remark, Trace
 from .ruleset import toolchain
@@ -73,6 +75,7 @@ class Compilation:
     since: str = "torch"
     bounds: tuple[Bound, ...] = ()  # of indices, before a run on the emulator
     made_from: Mapping[Term, TorchOp] = field(default_factory=dict, repr=False)  # the torch op of values
+    called: tuple[Unsupported, ...] = ()  # why no rule lowers the op of each call of torch
 
     def __repr__(self) -> str:  # in short: the stages of a model take minutes to write
         return f"<Compilation for {self.target.name}: {len(self.launched)} launches of {len(self.kernels)} kernels>"
@@ -98,9 +101,15 @@ class Compilation:
 
     @property
     def predicted_seconds(self) -> float:
-        """Predicted time of all launches."""
+        """Predicted time of all launches, without calls of torch."""
         each = predictions(self.kernels, self.target)
         return sum(each[place].seconds for place in self.launched)
+
+    @property
+    def calls_told(self) -> list[str]:
+        """A line for each call of torch."""
+        names = [aten_name(step.call.statement.op) for step in self.program.calls]
+        return [f"torch computes `{name}`, which no rule lowers: its time is not predicted" for name in names]
 
     @property
     def compulsory_bytes(self) -> int:
@@ -224,6 +233,7 @@ class Values:
     origins: dict[Term, TorchOp]
     results: tuple[TensorType, ...]
     bounds: tuple[Bound, ...] = ()
+    called: tuple[Unsupported, ...] = ()
 
     @property
     def known(self) -> frozenset[str]:
@@ -239,10 +249,11 @@ Explore = Callable[[Values], Candidate | None]  # None: as the rules decide
 class Compiler(Scheduler):
     """Rules with settings, target, store and exploration of a compile, and the trace that the compile fills.
 
-    explore: chooses equivalent expressions and cuts; without, the rules do.
+    explore: chooses equivalent expressions and cuts; without, the rules do. calls: one of CALLS.
     """
 
     explore: Explore | None = None
+    calls: str = CALLS[0]
 
     def __reduce__(self) -> tuple[Callable[..., Compiler], tuple[object, ...]]:
         """Send a compiler without store and trace to another process: that has the built-in rules already."""
@@ -261,7 +272,7 @@ class Compiler(Scheduler):
         with watch.stage("torch"):
             folded = fold(captured, policy(self.target))
             watch.made("torch", folded.graph)
-            lowered = lower(folded, self.tools.torch, self.trace is not None)
+            lowered = lower(folded, self.tools.torch, self.trace is not None, self.calls)
             trace_lowering(self.trace, lowered)
             if self.trace is not None and (line := tf32_line(self.target, folded.graph)):
                 self.trace.at("torch").events.append(Remark("d", "precision", folded.graph.name, line))
@@ -269,7 +280,7 @@ class Compiler(Scheduler):
             settled = uncut_outputs(push_renamings(lowered.graph, lowered.origins))
             graph = self.simplified(settled, lowered.origins)
         results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-        return Values(folded, self, settled, graph, lowered.origins, results, lowered.bounds)
+        return Values(folded, self, settled, graph, lowered.origins, results, lowered.bounds, lowered.called)
 
     def simplified(
         self,
@@ -314,7 +325,7 @@ class Compiler(Scheduler):
                 graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
                 made_from = dict(chosen.origins)
         made = self.compile_plan(values.captured, graph, plan, watch)
-        return replace(made, prepared=prepared, bounds=values.bounds, made_from=made_from)
+        return replace(made, prepared=prepared, bounds=values.bounds, made_from=made_from, called=values.called)
 
     def compile_plan(
         self,
@@ -395,7 +406,7 @@ def launch_plan(
     A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
     their hints.
     """
-    placed = partial(buffer, sizes={**hints((plan.inputs, plan.outputs, kernels)), **sizes})
+    placed = partial(buffer, sizes={**hints((plan.inputs, plan.outputs, plan.calls, kernels)), **sizes})
     found = buffers_of(plan, made, kinds)
     kept = (found.inputs, found.outputs, found.constants, found.temporaries)
     inputs, outputs, constants, temporaries = (tuple(map(placed, params)) for params in kept)
@@ -403,7 +414,20 @@ def launch_plan(
         tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
     )
     launched = tuple(cuda[step.index] for step in made.steps)
-    return with_arena(Program(launched, inputs, outputs, constants, temporaries, bindings))
+    calls = tuple(_calls(plan, made, kernels, placed.keywords["sizes"]))
+    return with_arena(Program(launched, inputs, outputs, constants, temporaries, bindings, calls=calls))
+
+
+def _calls(plan: Plan, made: Steps, kernels: Kernels, sizes: Binding) -> Iterator[TorchCall]:
+    """Yield the calls of torch, each after the last launch that writes what it reads, and after those before it."""
+    written = dict[str, int]()
+    for place, step in enumerate(made.steps, 1):
+        written |= {step.buffers[param.name]: place for param in kernels[step.index].outs}
+    after = 0
+    for call in plan.calls:
+        after = max((after, *(written.get(param.name, 0) for param in call.given)))
+        written |= {param.name: after for param in call.results}
+        yield TorchCall(with_sizes(call, sizes), after)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 A part is compiled when it is first called with tensors of some shapes, for these shapes. A length that dynamo keeps
 open (`dynamic=True`, `mark_dynamic`, a second shape) is a size, and one compile serves its range
 (`capture/fx_rewrites.py`). A length that cannot be a size is compiled for each value, after a warning that says why.
-AOTAutograd handles mutations and gradients. An op that no rule supports is cut out and runs in eager, after one warning
-that says how many ops, why, where, and what to do. Options that mean nothing are errors at the first call. torch finds
-this backend through the entry point group `torch_dynamo_backends`.
+AOTAutograd handles mutations and gradients. An op that no rule supports is a call of torch between kernels; what cannot
+be captured, such as random numbers, is cut out and runs in eager. One warning for each cause says how many ops, why,
+where, and what to do. Options that mean nothing are errors at the first call. torch finds this backend through the
+entry point group `torch_dynamo_backends`.
 """
 
 from __future__ import annotations
@@ -479,8 +480,14 @@ class GraphPart:
                     raise
                 return self._eager(piece, problem)
             function: Function = made
+            apart = set[Node]()
+            for cause in {cause.what: cause for cause in reversed(made.compilation.called)}.values():
+                bad = node_at(graph, cause.span)
+                nodes = alike(graph, bad) if bad is not None else set[Node]()
+                apart |= nodes
+                self._tell(nodes, cause, bad)
             if self.shares is not None:
-                self.shares.ops += len(ops(graph))
+                self.shares.ops += len(ops(graph)) - len(apart)
                 self.shares.seconds += made.compilation.predicted_seconds
                 if not self.shares.runs:
                     function = eager(graph)
@@ -502,7 +509,13 @@ class GraphPart:
     def _eager(self, graph: GraphModule, problem: DplcError) -> Function:
         """Return the graph in eager: the nodes like that of the problem and no others, if it is known which one is."""
         every, bad = ops(graph), node_at(graph, problem.span)
-        nodes, place = set(every) if bad is None else alike(graph, bad), user_place(bad, problem.span)
+        nodes = set(every) if bad is None else alike(graph, bad)
+        self._tell(nodes, problem, bad)
+        return cut(graph, nodes, lambda x: replace(self, graph=x)) if len(nodes) < len(every) else eager(graph)
+
+    def _tell(self, nodes: set[Node], problem: DplcError, bad: Node | None) -> None:
+        """Warn once of nodes that torch computes, in eager or between kernels, and count them. bad: one of them."""
+        place = user_place(bad, problem.span)
         if self.shares is not None:
             machine = check_options(self.options)
             cause = self.shares.eager.setdefault(problem.what, EagerOps(problem.what, place, problem.hint))
@@ -517,7 +530,6 @@ class GraphPart:
             what = f"{share} ops of a part of the program run in eager: {problem.what}"
             hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
             _warn(EagerWarning, what, place, problem.notes, hint)
-        return cut(graph, nodes, lambda x: replace(self, graph=x)) if len(nodes) < len(every) else eager(graph)
 
 
 def _made(graph: GraphModule, args: CallInputs, options: Mapping[str, Any], dynamic: object = None) -> Compiled:

@@ -16,6 +16,7 @@ from .functions import opmath, promote, result_dtype
 from .monoids import of_part
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised, remember
 from .program import Param
+from .torch import TorchOp
 
 R = TypeVar("R")
 AxisMap = Any  # ((Axis of the operand, index expression over Axis leaves and Terms), ...), in the operand's axis order
@@ -111,13 +112,46 @@ class Named(Node):
     value: Term
 
 
+class OperatorCall(Node):
+    """An op of torch that no rule lowers: torch computes it, from stored values to stored values.
+
+    statement: its tensors are named as the graph names what is stored. given: the tensors that it reads, in torch's
+    shapes: inputs of the graph, or outputs that only calls read. Its results are inputs of the graph.
+    """
+
+    statement: TorchOp
+    given: tuple[Param, ...]
+
+    @property
+    def results(self) -> tuple[Param, ...]:
+        """The tensors that it gives, in torch's shapes: `dst_out0`, `dst_out1`, .."""
+        dst, types = self.statement.dst, self.statement.types
+        return tuple(Param(f"{dst}_out{place}", kind.dtype, kind.shape) for place, kind in enumerate(types))
+
+
 class TensorGraph(Node):
-    """A program: inputs with their axes, outputs, and names for the lines between (for people; no meaning)."""
+    """A program: inputs with their axes, outputs, and names for the lines between (for people; no meaning).
+
+    calls: in their order. What they give is among the inputs, and what only they read is first among the outputs.
+    """
 
     name: Name
     ins: tuple[Input, ...]
     outs: tuple[Output, ...]
     names: tuple[Named, ...] = ()
+    calls: tuple[OperatorCall, ...] = ()
+
+
+def supplied(graph: TensorGraph) -> tuple[Input, ...]:
+    """Return the inputs that the caller gives."""
+    made = {param.name for call in graph.calls for param in call.results}
+    return tuple(x for x in graph.ins if x.name not in made)
+
+
+def delivered(graph: TensorGraph) -> tuple[Output, ...]:
+    """Return the outputs that the caller gets."""
+    read = {param.name for call in graph.calls for param in call.given}
+    return tuple(out for out in graph.outs if out.name not in read)
 
 
 def operands(term: Term) -> tuple[Term, ...]:
@@ -304,8 +338,8 @@ def is_condition(e: Expr) -> bool:
 
 
 def inputs(graph: TensorGraph) -> tuple[Param, ...]:
-    """Return the input buffers as unit parameters."""
-    return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in graph.ins)
+    """Return the buffers that the caller gives as unit parameters."""
+    return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in supplied(graph))
 
 
 def factors(term: Any) -> tuple[Term, ...]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...ir.diagnostic import UsageError
 from ...ir.dtypes import FLOATS
+from ...ir.interp.torch import called
 from ...ir.program import Kernel
 from ..arrays import (
     Array,
@@ -26,7 +27,7 @@ from ..arrays import (
     misalignment_note,
 )
 from ..cuda import print_cuda
-from ..kernel import Buffer, CudaKernel, Launch, Program, lifetimes
+from ..kernel import Buffer, CudaKernel, Launch, Program, TorchCall, lifetimes
 from .runtime import (
     DeviceBuffer,
     DeviceMemory,
@@ -112,10 +113,14 @@ class EmulatorSession(PlacedProgram):
             inputs[source].protect(writable=True)
             buffers[output] = inputs[source]
         buffers |= {b.name: DeviceBuffer(b) for b in (*program.outputs, *program.temporaries) if b.name not in buffers}
-        for place, launch in enumerate(program.launches()):
-            for born in self._births.get(place, ()):
+        place = itertools.count()
+        for step in program.steps():
+            if isinstance(step, TorchCall):
+                _call(step, buffers)
+                continue
+            for born in self._births.get(next(place), ()):
                 born.spoil()
-            self._launch(launch, buffers)
+            self._launch(step, buffers)
         self._latest = buffers
         executor.notes = tuple(notes)
         results = ((buffer, buffers[buffer.name].array) for buffer in program.outputs)
@@ -131,6 +136,15 @@ class EmulatorSession(PlacedProgram):
         params = launch.kernel.params
         bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
         self._executor._launch(self._kernels, launch.kernel, bound)
+
+
+def _call(step: TorchCall, buffers: Mapping[str, DeviceMemory]) -> None:
+    """Let torch compute a step, on copies of what it reads."""
+    read = {p.name: as_tensor(buffers[p.name].buffer, buffers[p.name].array) for p in step.call.given}
+    for name, made in called(step.call, read).items():
+        if name in buffers:
+            buffer = buffers[name].buffer
+            buffers[name].array[...] = as_numpy(buffer, made.reshape(buffer.shape))
 
 
 def _slices(program: Program) -> dict[str, DeviceSlice]:

@@ -104,6 +104,7 @@ class Flags:
     prefer: Repeated = NONE
     exact: bool = False
     tf32: str = "auto"
+    calls: str = "none"
     target: str | None = None
     explore: bool = False
     db: Path | None = None

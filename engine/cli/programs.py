@@ -34,6 +34,7 @@ from ...ir.node import Node
 from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.tensor import TensorGraph, dtype, inputs
+from ...ir.tensor import delivered as delivered_outputs
 from ...ir.text.programs import read_program, sizes_of
 from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
@@ -87,6 +88,8 @@ def _told(compile: Callable[[], Compilation]) -> Compilation:
         compilation = compile()
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
+    for line in compilation.calls_told:
+        print_remark(line)
     return compilation
 
 
@@ -123,7 +126,8 @@ def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
     sm_80. Rules and policy numbers for one device are in force only if the target is that device.
     """
     machine = target_for(choose_device(device), flags.target)
-    return compiler_with(machine, flags.rules, flags.pinned, flags.exact, tf32=flags.tf32)
+    made = compiler_with(machine, flags.rules, flags.pinned, flags.exact, tf32=flags.tf32)
+    return replace(made, calls=flags.calls)
 
 
 def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) -> Capture:
@@ -306,7 +310,8 @@ def dump_of(level: str, bound: tuple[Any, ...], units: tuple[Any, ...], sizes: B
     if level == "torch":
         ins, outs, between = graph.ins, graph.outs, [kind for op in graph.body for kind in op.types]
     elif level == "tensor":
-        outs = tuple(Param(out.name, dtype(out.value), tuple(axis.extent for axis in out.axes)) for out in graph.outs)
+        returned = delivered_outputs(graph)
+        outs = tuple(Param(out.name, dtype(out.value), tuple(axis.extent for axis in out.axes)) for out in returned)
         ins, between = inputs(graph), []
     else:
         ins, outs = supplied(bound), delivered(bound)
@@ -356,7 +361,10 @@ def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
 
 def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
     if level == "tensor":
-        return VERIFIERS[level](unit)
+        found = VERIFIERS[level](unit)
+        for call in unit.calls if not found else ():
+            check_types(TorchGraph(unit.name, call.given, (), (call.statement,)), name)
+        return found
     loose = [param.name for param in (*unit.ins, *unit.outs) if not all(map(is_int, param.shape))]
     if loose:
         return [f"`{name}` has an extent that is neither a number nor made of sizes" for name in loose]

@@ -584,7 +584,7 @@ class Exploration:
             if name is not None and term.__class__ is not Input:
                 kept.setdefault(name, Named(name, term))
         ordered = tuple(kept[named.name] for named in self.graph.names if named.name in kept)
-        graph = TensorGraph(self.graph.name, (*ins, *fresh), outs, ordered)
+        graph = TensorGraph(self.graph.name, (*ins, *fresh), outs, ordered, self.graph.calls)
         stored = {term for region in regions for term in region.stored} & there | {out.value for out in outs}
         groups = [group for region in regions for group in region.groups if set(group) <= stored]
         decisions = FusionDecisions(flow, stored, groups)

@@ -20,7 +20,7 @@ from ...ir.expr import Axis, Binary, add, linear, multiply, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
 from ...ir.names import unused
-from ...ir.node import Expr, Node, contains, memoised
+from ...ir.node import Expr, Node, contains, memoised, replace
 from ...ir.tensor import (
     Case,
     Const,
@@ -198,7 +198,7 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
         if value is not None and value.__class__ not in (Input, Remap):
             names.setdefault(value, Named(named.name, value))
     outs = tuple(Output(out.name, out.axes, becomes[out.value]) for out in graph.outs)
-    return TensorGraph(graph.name, tuple(ins.get(x, x) for x in graph.ins), outs, tuple(names.values()))
+    return TensorGraph(graph.name, tuple(ins.get(x, x) for x in graph.ins), outs, tuple(names.values()), graph.calls)
 
 
 def _taken(order: Sequence[Term], stored: Container[Term]) -> dict[Term, Renaming]:
@@ -404,7 +404,7 @@ def uncut_outputs(graph: TensorGraph) -> TensorGraph:
     """Return the program with outputs over the axes of reductions that a reshape cuts. Offsets in memory stay."""
     values = {out.value for out in graph.outs}
     outs = tuple(_uncut(out, values) for out in graph.outs)
-    return TensorGraph(graph.name, graph.ins, outs, graph.names) if outs != graph.outs else graph
+    return replace(graph, outs=outs)
 
 
 def _uncut(out: Output, values: Container[Term]) -> Output:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...codegen.target import Target
 from ...codegen.target import target as default_target
@@ -13,7 +14,21 @@ from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.index import operate
 from ...ir.node import Expr
 from ...ir.program import PRECISIONS, Kernel, Param, TensorType
-from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, dtype, factors, operands, postorder
+from ...ir.tensor import (
+    Fold,
+    Input,
+    OperatorCall,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    delivered,
+    dtype,
+    factors,
+    operands,
+    postorder,
+    supplied,
+)
 from ...ir.text import html
 from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
@@ -69,12 +84,20 @@ class StoredValue:
 Group = list[StoredValue]  # what one kernel stores
 
 
-def in_order(waiting: list[Group]) -> list[Group]:
-    """Return kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
+def in_order(waiting: list[Group], calls: Sequence[OperatorCall] = ()) -> list[Group]:
+    """Return kernels in an order in which each finds what it reads; those that would wait for each other are parted.
+
+    calls: run in their order, each as soon as the outputs that it reads are stored.
+    """
     ordered: list[Group] = []
-    written: set[Term] = set()
+    written: set[Term | str] = set()  # values, and the buffers of outputs and of what calls give
+    pending = list(calls)
+    made = {param.name for call in calls for param in call.results}
+    stored = {entry.buffer.name for group in waiting for entry in group} | made
     while waiting:
-        ready = next((group for group in waiting if _needs(group) <= written), None)
+        while pending and {param.name for param in pending[0].given} & stored <= written:
+            written.update(param.name for param in pending.pop(0).results)
+        ready = next((group for group in waiting if _needs(group, made) <= written), None)
         if ready is None:
             broken = next(group for group in waiting if len(group) > 1)
             place = waiting.index(broken)
@@ -83,13 +106,16 @@ def in_order(waiting: list[Group]) -> list[Group]:
             waiting.remove(ready)
             ordered.append(ready)
             written.update(entry.value for entry in ready)
+            written.update(entry.buffer.name for entry in ready)
     return ordered
 
 
-def _needs(group: Group) -> set[Term]:
-    """Return the stored values that a kernel reads."""
-    needed = {leaf for entry in group for leaf in entry.leaves if leaf.__class__ is not Input}
-    return needed - {entry.value for entry in group} if len(group) > 1 else needed  # a copy reads its own value
+def _needs(group: Group, made: Container[str]) -> set[Term | str]:
+    """Return what a kernel reads that is stored before: values, and the buffers that calls made."""
+    leaves = [leaf for entry in group for leaf in entry.leaves]
+    needed: set[Any] = {leaf for leaf in leaves if leaf.__class__ is not Input}
+    needed = needed - {entry.value for entry in group} if len(group) > 1 else needed  # a copy reads its own value
+    return needed.union(leaf.name for leaf in leaves if isinstance(leaf, Input) and leaf.name in made)
 
 
 @dataclass(frozen=True)
@@ -98,7 +124,7 @@ class Plan:
 
     inputs: the buffers that the caller passes, weights and constants too; temporaries: the buffers between kernels;
     outputs: in the program's order, with `results` giving torch's shapes (size-1 dimensions included) if the caller
-    passed them.
+    passed them; calls: of torch, in their order. Each runs once the kernels have written what it reads.
     """
 
     name: str
@@ -112,6 +138,7 @@ class Plan:
     decisions: FusionDecisions | None = field(default=None, compare=False, repr=False)
     # for each kernel, the value of the program that each of its names holds
     values: tuple[Mapping[str, Term], ...] = field(default=(), compare=False, repr=False)
+    calls: tuple[OperatorCall, ...] = ()
 
 
 class Kernels:
@@ -135,6 +162,7 @@ class Kernels:
         self.buffers: dict[Term, BufferLayout] = {x: input_buffer(x) for x in graph.ins}
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.outputs = [(out.value, result_buffer(out.name, out.value, out.axes)) for out in graph.outs]
+        self.calls = graph.calls
         self.entries: list[StoredValue] = []
         self.stores: tuple[tuple[Term, ...], ...] = ()
 
@@ -167,7 +195,7 @@ class Kernels:
             for value, buffer in self.outputs
             if value.__class__ is Input or first[value] is not buffer
         ]
-        groups = in_order(groups)
+        groups = in_order(groups, self.calls)
         self.stores = tuple(tuple(entry.value for entry in group) for group in groups)
         return groups
 
@@ -360,14 +388,17 @@ def compile_graph(
     decisions = decisions or Fusion(graph, rules, machine, asked=asked).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     kernels = tuple(builder.build())
-    inputs = tuple(input_buffer(x).param for x in graph.ins)
-    outs = tuple(buffer.param for _, buffer in builder.outputs)
-    temporaries = tuple(entry.buffer.param for entry in builder.entries if entry.buffer.param not in outs)
+    inputs = tuple(input_buffer(x).param for x in supplied(graph))
+    stored = {buffer.name: buffer for _, buffer in builder.outputs}
+    returned = [stored.pop(out.name) for out in delivered(graph)]
+    outs = tuple(buffer.param for buffer in returned)
+    between = [entry.buffer for entry in builder.entries] + [*stored.values(), *map(input_buffer, graph.ins)]
+    temporaries = dict.fromkeys(buffer.param for buffer in between if buffer.param not in (*outs, *inputs))
     if results is None:
-        results = [TensorType(buffer.dtype, tuple(a.extent for a in buffer.dims)) for _, buffer in builder.outputs]
+        results = [TensorType(buffer.dtype, tuple(a.extent for a in buffer.dims)) for buffer in returned]
     return Plan(
-        graph.name, kernels, inputs, outs, temporaries, tuple(results), builder.stores, tuple(decisions.why.values()),
-        decisions, tuple(builder.lifted),
+        graph.name, kernels, inputs, outs, tuple(temporaries), tuple(results), builder.stores,
+        tuple(decisions.why.values()), decisions, tuple(builder.lifted), graph.calls,
     )  # fmt: skip
 
 
@@ -392,6 +423,7 @@ def launches_of(plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...]) -> Ste
 def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
     """Return the buffers of a program's launches."""
     read = {name for step in made.steps for name in step.buffers.values()}
+    read.update(param.name for call in plan.calls for param in call.given)
     inputs, constants = (
         tuple(param for param in plan.inputs if (kinds.get(param.name) == "input") is given) for given in (True, False)
     )

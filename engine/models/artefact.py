@@ -47,6 +47,7 @@ from ...ir.dtypes import FLOAT_NAMES
 from ...ir.expr import Size, only_sizes
 from ...ir.node import Node
 from ...ir.program import Kernel
+from ...ir.schemas import aten_name
 from ...ir.sizes import AT_HINTS, Binding, sizes_in, telling
 from ...ir.text.programs import read_program
 from ...ir.torch import TorchGraph
@@ -336,6 +337,10 @@ def save(
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     """Return the plan of a compiled model."""
     compilation, program, shape, source = compiled.compilation, compiled.program, compiled.shape, compiled.source
+    if program.calls:
+        named = ", ".join(f"`{aten_name(step.call.statement.op)}`" for step in program.calls)
+        what = f"torch computes {named} of this program, and an artefact holds no calls of torch"
+        raise DplcError(what, hint="a rule for the op, or `dplc run` of the program itself")
     buffers = compilation.buffers if compilation.sizes else program
     kinds: dict[str, Any] = {
         kind: [*map(buffer_record, getattr(buffers, kind))]

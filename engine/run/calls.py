@@ -297,6 +297,7 @@ KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "settings": (_are_settings, "a dict: {rule: {parameter: value}}"),
     "db": (_is(bool, str, Path), "the file of a store, or False"),
     "tf32": (_is(str), "auto, on or off"),
+    "calls": (_is(str), "missing or none"),
     **dict.fromkeys(SWITCHES, (_is(bool), "True or False")),
 }
 
@@ -687,7 +688,7 @@ def at_binding(made: Compilation, sizes: Binding, captured: Capture | None = Non
     return replace(
         _at(made, sizes, "tensor", "tile", "kernels"),
         captured=_at(captured or made.captured, sizes, "graph"),
-        plan=_at(made.plan, sizes, "kernels", "inputs", "outputs", "temporaries", "results"),
+        plan=_at(made.plan, sizes, "kernels", "inputs", "outputs", "temporaries", "results", "calls"),
         cuda_kernels=program.distinct_kernels(),
         program=program,
         bounds=tuple(_at(bound, sizes, "term", "low", "end") for bound in made.bounds),
@@ -727,6 +728,8 @@ def refusal(plan: Plan, output: str, source: str) -> str | None:
         return f"there is no input `{source}`"
     if inputs[source] != outputs[output]:
         return "they differ in dtype or shape"
+    if any(source in [param.name for param in call.given] for call in plan.calls):
+        return f"a call of torch reads `{source}`"
     written = ""
     for kernel in plan.kernels:
         reads, writes = (

@@ -26,12 +26,14 @@ from ..tensor import (
     Fold,
     Index,
     Input,
+    OperatorCall,
     Output,
     Reduce,
     Remap,
     TensorGraph,
     Term,
     axes,
+    delivered,
     dtype,
     factors,
     terms,
@@ -56,7 +58,7 @@ def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> l
     index leaves its operand. If a result is `partial`, such elements are not read and hold anything.
     """
     found, results = values(graph, data), []
-    for out in graph.outs:
+    for out in delivered(graph):
         value = found[out.value]
         if value.bad is not None and value.bad.any() and not partial:
             raise DplcError(f"`{out.name}` reads out of bounds")
@@ -70,7 +72,13 @@ def values(graph: TensorGraph, data: Mapping[str, Any], real: bool = False) -> d
     real: a float that is infinite or NaN is bad, too, and a `where` drops what is bad of the side that it does not
     select.
     """
-    meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins}, real)
+    data = dict(data)
+    for call in graph.calls:
+        read = tuple(out for out in graph.outs if out.name in {param.name for param in call.given})
+        found = run(TensorGraph(graph.name, graph.ins, read), data)
+        stored_for = dict(zip((out.name for out in read), found, strict=True))
+        data |= _called(call, data | stored_for)
+    meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins if x.name in data}, real)
     # constants such as -inf and rows that are wholly masked make inf and nan on purpose
     with np.errstate(all="ignore"):
         for term in terms(graph):
@@ -79,6 +87,16 @@ def values(graph: TensorGraph, data: Mapping[str, Any], real: bool = False) -> d
                 bad = _any(bad, ~np.isfinite(value))
             meaning.values[term] = TermValue(value, None if bad is None else _full(bad, axes(term)))
     return meaning.values
+
+
+def _called(call: OperatorCall, data: Mapping[str, Array]) -> dict[str, Array]:
+    """Return {result: array} of a call, which torch computes."""
+    import torch
+
+    from . import torch as torch_meaning
+
+    buffers = {param.name: torch.from_numpy(np.array(data[param.name])) for param in call.given}
+    return {name: made.numpy() for name, made in torch_meaning.called(call, buffers, True).items()}
 
 
 def stored(data: Array, out: Output) -> Array:

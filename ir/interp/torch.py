@@ -5,15 +5,17 @@ Torch is imported when a program runs, never before: `ir` stays light.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ..diagnostic import DplcError, first_line
 from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value, nodes
-from ..schemas import DTYPES, PARTS, names, op_name
+from ..schemas import DTYPES, PARTS, names, op_name, resolve
+from ..tensor import OperatorCall
 from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
 
@@ -225,19 +227,11 @@ def evaluated(
     kinds = {param.name: param.dtype for param in graph.ins}
     for statement in graph.body:
         kinds[statement.dst] = statement.types[0].dtype
-        try:
+        with _refused(statement):
             in_tf32 = statement.op in tf32 and kinds[statement.dst] == "f32"
             given = {**values, **_in_tf32(statement, values, kinds, noise)} if in_tf32 else values
             made = applied(statement, given, wide)
             values[statement.dst] = made if noise is None else _rounded(statement, made, noise)
-        except (
-            RuntimeError,
-            IndexError,
-            ValueError,
-            TypeError,
-        ) as error:  # as torch refuses values: an index out of range
-            what = f"`{print_torch_op(statement)}`: torch refuses it"
-            raise DplcError(what, notes=(first_line(error),)) from None
     return [values[out.name] for out in graph.outs]
 
 
@@ -290,6 +284,50 @@ def in_tf32(x: Any) -> Any:
 def _widen(tensor: Any) -> Any:
     tensor = tensor.detach().cpu()
     return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def operator(op: str, args: Value) -> Any:
+    """Return torch's operator for an op, looked up in torch's registry.
+
+    Raises DplcError unless its schema says that it only computes: it writes no argument, and gives no view of one.
+    """
+    import torch
+
+    overload = resolve(op, args)
+    if overload is None or op in NO_VALUES or op == "Getitem":
+        raise DplcError(f"`{op}` is no operator of torch that can be called")
+    name, _, which = overload.name.partition(".")
+    found = getattr(getattr(torch.ops.aten, name), which or "default")
+    schema = found._schema
+    if schema.is_mutable or any(x.alias_info is not None for x in (*schema.arguments, *schema.returns)):
+        raise DplcError(f"torch op '{name}' writes an argument or gives a view of one: it cannot be called")
+    if torch.Tag.nondeterministic_seeded in found.tags:
+        raise DplcError(f"torch op '{name}' draws random numbers: it cannot be called")
+    return found
+
+
+def called(call: OperatorCall, buffers: Args, wide: bool = False) -> dict[str, Any]:
+    """Return {result: tensor} of a call of torch's operator, on the device of what it reads.
+
+    buffers: {name: a tensor of its elements}. wide: as in `evaluated`. Raises DplcError where torch refuses the values.
+    """
+    import torch
+
+    with torch.no_grad(), _refused(call.statement):
+        tensors = {param.name: buffers[param.name].reshape(param.shape) for param in call.given}
+        made = applied(call.statement, tensors, wide)
+    found = made if isinstance(made, tuple | list) else (made,)
+    return dict(zip((param.name for param in call.results), found, strict=True))
+
+
+@contextlib.contextmanager
+def _refused(statement: TorchOp) -> Iterator[None]:
+    """Raise DplcError where torch refuses values: an index out of range, a singular matrix."""
+    try:
+        yield
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        what = f"`{print_torch_op(statement)}`: torch refuses it"
+        raise DplcError(what, notes=(first_line(error),)) from None
 
 
 def applied(statement: TorchOp, values: Args, wide: bool = False) -> Any:

@@ -7,7 +7,8 @@ axes are those of its first plain read in the text. Otherwise the header lists t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..compose import remap
@@ -15,9 +16,11 @@ from ..diagnostic import DplcError, did_you_mean
 from ..expr import Axis, Order, Var, only_sizes, rebuild
 from ..facts.index import operate
 from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, literal_dtype
+from ..interp.torch import operator
 from ..monoid_texts import PARTS
 from ..monoids import of_part
-from ..node import Expr, Node, names_in
+from ..node import Expr, Node, names_in, nodes
+from ..program import Param
 from ..tensor import (
     Case,
     Const,
@@ -27,20 +30,25 @@ from ..tensor import (
     Input,
     Mat,
     Named,
+    OperatorCall,
     Output,
     Reduce,
     Remap,
     TensorGraph,
     Term,
     axes,
+    delivered,
     dtype,
+    operands,
     postorder,
+    supplied,
 )
 from . import syntax as s
 from .parse import arithmetic, extent
 from .print_statements import print_expr, print_number
 from .read_statements import NUMBERS
 from .sizes import print_sizes
+from .torch import check_references, print_field, print_torch_op, read_torch_op, read_value
 
 # ---- reading: terms are built as they are written; only index arithmetic is simplified
 
@@ -62,17 +70,49 @@ class _Reader:
 
     def graph(self) -> TensorGraph:
         self._declare_axes()
-        ins = tuple(map(self._input, self.unit.ins))
+        ins = [*map(self._input, self.unit.ins)]
         outs = {item.name: item for item in map(self._param, self.unit.outs)}
-        named = []
+        named, calls, stored = list[Named](), list[OperatorCall](), dict[str, Output]()
         for line in self.unit.body:
             if isinstance(line, s.PassStatement):
+                continue
+            if isinstance(line, s.Assign) and line.types:
+                call, operands = self._called(line, outs)
+                ins += (self._result(param, line) for param in call.results)
+                stored |= operands
+                calls.append(call)
                 continue
             name, term = self._line(line, outs)
             if name not in outs:
                 named.append(Named(name, term))
-        results = tuple(self._output(item) for item in outs.values())
-        return TensorGraph(self.unit.name, ins, results, tuple(named))
+        results = (*stored.values(), *map(self._output, outs.values()))
+        names = tuple(one for one in named if one.name not in stored)
+        return TensorGraph(self.unit.name, tuple(ins), results, names, tuple(calls))
+
+    # ---- calls of torch: statements of Torch IR about what is stored
+    def _called(self, line: Any, outs: Collection[str]) -> tuple[OperatorCall, dict[str, Output]]:
+        """Read a call, and what is stored because the call reads it."""
+        items, shapes = getattr(line.value, "items", ()), None
+        if items and isinstance(items[-1], s.Keyword) and items[-1].name == SHAPES:
+            shapes, line = read_value(items[-1].value), replace(line, value=replace(line.value, items=items[:-1]))
+        statement, stored = read_torch_op(line), dict[str, Output]()
+        check_references(statement, self.values, line)
+        operator(statement.op, statement.args)
+        names = dict.fromkeys(x.name for x in nodes(statement.args, Var) if x.name in self.values)
+        given = []
+        for name, shape in zip(names, shapes or [None] * len(names), strict=False):
+            term, order = self.values[name], self.orders[name]
+            given.append(Param(name, dtype(term), shape or tuple(axis.extent for axis in order)))
+            if name in outs:
+                raise DplcError(f"`{name}` is a result of the graph, which no call reads", line, "let it read a copy")
+            if not isinstance(term, Input) or term.name != name:
+                stored[name] = Output(name, order, term)
+        return OperatorCall(statement, tuple(given)), stored
+
+    def _result(self, param: Param, line: s.Syntax) -> Input:
+        """Define a result of a call, which is stored like an input."""
+        dims = tuple(s.SizeOf(line.span, n) for n in param.shape if n != 1)
+        return self._input(s.ParamItem(line.span, param.name, s.TypeOf(line.span, param.dtype, dims)))
 
     # ---- axes
     def _declare_axes(self) -> None:
@@ -305,6 +345,7 @@ def _typed(args: tuple[Any, ...]) -> tuple[Term, ...]:
     return tuple(x if isinstance(x, Term) else _literal(x, met) for x in args)
 
 
+SHAPES = "shapes"  # of what a call reads, as torch has them
 LINES = (Elementwise, Reduce, Fold, Case, Mat)
 
 
@@ -312,9 +353,9 @@ def print_graph(graph: TensorGraph) -> str:
     """Print a graph, without a newline at the end."""
     printer = _Printer(graph)
     lines = printer.body()
-    ins = ", ".join((*print_sizes(graph), *(printer.header(x) for x in graph.ins)))
+    ins = ", ".join((*print_sizes(graph), *(printer.header(x) for x in supplied(graph))))
     outs = ", ".join(
-        f"{o.name}: {dtype(o.value)}[{', '.join(print_expr(a.extent) for a in o.axes)}]" for o in graph.outs
+        f"{o.name}: {dtype(o.value)}[{', '.join(print_expr(a.extent) for a in o.axes)}]" for o in delivered(graph)
     )
     return "\n".join((f"graph {graph.name}({ins}) -> {outs}:", *(f"    {line}" for line in lines or ("pass",))))
 
@@ -355,12 +396,31 @@ class _Printer:
 
     def rows(self) -> list[tuple[Term, str]]:
         """Return the value of each line, and the line."""
-        values = postorder(out.value for out in self.graph.outs)
-        rows: list[tuple[Term, str]] = [(term, self.line(term)) for term in values if self.has_line(term)]
-        for out in self.graph.outs:
-            if self.names.get(out.value) != out.name:
-                rows.append((out.value, f"{self.left(out.name, out.axes)} = {self.reference(out.value)}"))
+        outs = {out.name: out for out in self.graph.outs}
+        rows, done = list[tuple[Term, str]](), set[Term]()
+
+        def compute(stored: Sequence[Output]) -> None:
+            for term in postorder((out.value for out in stored), lambda term: () if term in done else operands(term)):
+                if self.has_line(term) and term not in done:
+                    rows.append((term, self.line(term)))
+                done.add(term)
+            for out in stored:
+                if self.names.get(out.value) != out.name:
+                    rows.append((out.value, f"{self.left(out.name, out.axes)} = {self.reference(out.value)}"))
+
+        for call in self.graph.calls:
+            compute([outs.pop(param.name) for param in call.given if param.name in outs])
+            rows.append((Const(0), self.call(call)))  # no value of the graph
+        compute([*outs.values()])
         return rows
+
+    def call(self, call: OperatorCall) -> str:
+        """Print a call: a statement of Torch IR, with the shapes of what it reads if the graph has others."""
+        stored = {x.name: x.axes for x in self.graph.ins} | {out.name: out.axes for out in self.graph.outs}
+        text, shapes = print_torch_op(call.statement), tuple(param.shape for param in call.given)
+        if shapes == tuple(tuple(axis.extent for axis in stored[param.name]) for param in call.given):
+            return text
+        return f"{text[:-1]}, {SHAPES}={print_field(shapes)})"
 
     def has_line(self, term: Term) -> bool:
         return isinstance(term, LINES) or term in self.viewed

@@ -6,6 +6,7 @@ the text needs no overload names.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from ..diagnostic import DplcError, did_you_mean
@@ -94,8 +95,8 @@ def read_torch_graph(unit: s.Unit) -> TorchGraph:
     for stmt in unit.body:
         if isinstance(stmt, s.PassStatement):
             continue
-        op = _read_op(stmt)
-        _check_references(op, types, stmt)
+        op = read_torch_op(stmt)
+        check_references(op, types, stmt)
         types[op.dst] = op.types
         body.append(op)
     outs = read_params(unit.outs)
@@ -107,14 +108,16 @@ def read_torch_graph(unit: s.Unit) -> TorchGraph:
     return TorchGraph(unit.name, ins, outs, tuple(body))
 
 
-def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> None:
+def check_references(op: TorchOp, known: Collection[str], stmt: s.Syntax) -> None:
+    """Raise DplcError for a name that is neither known nor a dtype."""
     for _, value in op.args:
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Var) and item.name not in known and item.name not in DTYPES:
                 raise DplcError(f"`{item.name}` is not defined above", stmt, did_you_mean(item.name, known))
 
 
-def _read_op(stmt: s.Syntax) -> TorchOp:
+def read_torch_op(stmt: s.Syntax) -> TorchOp:
+    """Read a typed statement. Raises DplcError with a caret."""
     match stmt:
         case s.Assign(target=s.NameOf(text=target), value=s.Apply() as call, types=types) if types:
             pass
@@ -122,8 +125,8 @@ def _read_op(stmt: s.Syntax) -> TorchOp:
             raise DplcError("a Torch statement reads `name: f32[4, 8] = Op(x, field=value)`", stmt)
     if call.fn not in names():
         raise DplcError(f"torch has no op `{call.fn}`", call, did_you_mean(call.fn, names()))
-    positional = [_read_value(item) for item in call.items if not isinstance(item, s.Keyword)]
-    named = {item.name: _read_value(item.value) for item in call.items if isinstance(item, s.Keyword)}
+    positional = [read_value(item) for item in call.items if not isinstance(item, s.Keyword)]
+    named = {item.name: read_value(item.value) for item in call.items if isinstance(item, s.Keyword)}
     given = bind(call.fn, positional, named)
     if given is None:
         options = tuple(a.name for overload in overloads(call.fn) for a in overload.arguments)
@@ -131,20 +134,21 @@ def _read_op(stmt: s.Syntax) -> TorchOp:
         hint = did_you_mean(wrong, options) if wrong else None
         signatures = tuple(f"{o.name}({', '.join(a.name for a in o.arguments)})" for o in overloads(call.fn))
         raise DplcError(f"no overload of `{call.fn}` takes these fields", call, hint, signatures)
-    return TorchOp(target, call.fn, tuple(given.items()), tuple(map(_read_type, types)))
+    return TorchOp(target, call.fn, tuple(given.items()), tuple(map(read_type, types)))
 
 
-def _read_type(type_: s.TypeOf) -> TensorType:
+def read_type(type_: s.TypeOf) -> TensorType:
     if type_.dtype not in DTYPES:
         raise DplcError(f"`{type_.dtype}` is not a dtype", type_, did_you_mean(type_.dtype, DTYPES))
     return TensorType(type_.dtype, read_extents(type_.dims))
 
 
-def _read_value(value: s.Syntax) -> Any:
+def read_value(value: s.Syntax) -> Any:
+    """Read the value of a field."""
     if isinstance(value, s.Text):
         return value.value
     if isinstance(value, s.Group):
-        return tuple(map(_read_value, value.items))
+        return tuple(map(read_value, value.items))
     if isinstance(value, s.NameOf) and value.text in CONSTANTS:
         return CONSTANTS[value.text]
     return read_expr(value)

@@ -166,11 +166,13 @@ def picked(x: torch.Tensor) -> torch.Tensor:
         (picked, "2 of 6 ops", 2),  # an op of many results
     ],
 )
-def test_the_rest_is_compiled(function: Any, pattern: str, pieces: int, compiles: list[Any]) -> None:
+@pytest.mark.parametrize("calls", ["missing", "none"])
+def test_the_rest_is_compiled(function: Any, pattern: str, pieces: int, calls: str, compiles: list[Any]) -> None:
+    """With calls of torch in one piece, without them in those between the ops."""
     with torch.no_grad(), pytest.warns(EagerWarning, match=pattern) as caught:
-        compare(function, [(torch.randn(3, 8),)] * 2)
+        compare(function, [(torch.randn(3, 8),)] * 2, options={"calls": calls})
     assert [warning.category for warning in caught] == [EagerWarning]
-    assert sum("made" in each for each in compiles) == pieces
+    assert sum("made" in each for each in compiles) == (pieces if calls == "none" else 1)
 
 
 def shares(function: Any, x: torch.Tensor, runs: bool = True) -> dplc.Shares:

@@ -20,6 +20,8 @@ from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaSession, DeviceError
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
+from dplc.engine.capture.capture import capture
+from dplc.engine.compiler import compiler_with
 from dplc.ir.text.programs import read_program
 
 LAUNCH, REPLAY = b"cuLaunchKernel", b"cuGraphLaunch"
@@ -58,10 +60,10 @@ class SameOutputs(MockedExecutor):
         self._turn += 1
         return self._lent[self._turn % len(self._lent)].fill_(float("nan"))
 
-    def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
+    def temporaries(self, program: Program) -> dict[str, Any]:
         alone = {b.name: torch.full(b.shape, float("nan")) for b in program.temporaries}
         self._pool.extend(alone.values())
-        return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
+        return alone
 
 
 class OnStream(SameOutputs):
@@ -376,15 +378,32 @@ def runs_of_an_executor_are_replayed_too() -> None:
     assert right(executor.run(program, {"x": x, "a": torch.tensor(3.0)})["y"], x)
 
 
+def torch_computes_between_kernels() -> None:
+    """Calls read and write the arena, on the default stream and on another one; nothing replays."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        u, s, v = torch.linalg.svd(x * 2 + 1)
+        return torch.special.airy_ai((u * s) @ v).exp() + s
+
+    compiler = replace(compiler_with(target("sm_80")), calls="missing")
+    program = compiler.compile(capture(function, (torch.randn(6, 6),))).program
+    assert len(program.calls) == 2 and program.arena.offsets
+    for executor in (MockedExecutor(), OnStream()):
+        for _ in range(3):
+            x = torch.randn(6, 6)
+            (y,) = executor.run(program, {"x": x}).values()
+            torch.testing.assert_close(y, function(x), rtol=1e-4, atol=1e-4)
+
+
 def torch_compile_neither_copies_nor_leaves_the_stream() -> None:
     """The back end on what poses as CUDA tensors: kernels get the addresses of arguments and weights themselves."""
     import dplc.engine.api
 
     executor, places = OnStream(), []
     launch = executor.launch
-    executor.launch = lambda program, given, stream: (
+    executor.launch = lambda launches, given, stream: (
         places.append((dict(given), stream)),
-        launch(program, given, stream),
+        launch(launches, given, stream),
     )[1]  # type: ignore[method-assign,func-returns-value]
     make, dplc.engine.api.executor = dplc.engine.api.executor, lambda device: executor
     try:

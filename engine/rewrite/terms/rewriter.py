@@ -312,4 +312,4 @@ def rewrite_graph(
     for named in graph.names:
         if value := rewriter.normal.get(named.value):
             names.setdefault(value, Named(named.name, value))
-    return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
+    return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()), graph.calls)

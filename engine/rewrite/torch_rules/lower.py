@@ -13,22 +13,24 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
-from itertools import count, filterfalse
+from itertools import chain, count, filterfalse
 from typing import Any
 
 import numpy as np
 
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
-from ....ir.diagnostic import DplcError, Span, did_you_mean
+from ....ir.diagnostic import DplcError, Span, did_you_mean, no_such
 from ....ir.dtypes import DTYPES, FLOATS, SMALL_FLOATS
-from ....ir.expr import COMPARISONS, Axis, Undecided, Var, add, total
+from ....ir.expr import COMPARISONS, Axis, Order, Undecided, Var, add, total
 from ....ir.facts.index import operate
 from ....ir.functions import category, promote
+from ....ir.interp.torch import operator
 from ....ir.names import unused
 from ....ir.node import contains, nodes
-from ....ir.program import TensorType
+from ....ir.program import Param, TensorType
 from ....ir.ranges import where_decided
+from ....ir.schemas import DTYPES as SCHEMA_DTYPES
 from ....ir.schemas import PARTS, PROMOTED, WIDE_SCALARS, aten_name, names, resolve
 from ....ir.sizes import sizes_in
 from ....ir.tensor import (
@@ -40,6 +42,7 @@ from ....ir.tensor import (
     Input,
     Mat,
     Named,
+    OperatorCall,
     Output,
     Reduce,
     Remap,
@@ -242,7 +245,8 @@ class Lowered:
     """Lowered program: `graph`.
 
     firings (of an op, the term of its value), refusals: in order, empty unless requested. origins: the torch op that
-    each term came from. bounds: the indices that are checked before the program runs.
+    each term came from. bounds: the indices that are checked before the program runs. called: for each call of
+    torch, why no rule lowers the op.
     """
 
     graph: TensorGraph
@@ -250,6 +254,11 @@ class Lowered:
     refusals: Sequence[Refused]
     origins: dict[Term, TorchOp]
     bounds: tuple[Bound, ...]
+    called: tuple[Unsupported, ...] = ()
+
+
+class Unsupported(DplcError):
+    """No rule lowers an op."""
 
 
 PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
@@ -321,19 +330,24 @@ def compile_rules(rules: RuleSet) -> RuleTable:
     return found
 
 
-def lower(captured: Any, rules: RuleSet, trace: bool = False) -> Lowered:
-    """Return the Tensor IR of a captured program (constants folded). trace: keep the firings.
+CALLS = ("none", "missing")  # which ops are calls of torch: none, or those that no rule lowers
+
+
+def lower(captured: Any, rules: RuleSet, trace: bool = False, calls: str = CALLS[0]) -> Lowered:
+    """Return the Tensor IR of a captured program (constants folded). trace: keep the firings. calls: one of CALLS.
 
     captured: a `Capture` of `engine/capture/capture.py`. Raises DplcError for an op, or an argument of one, that no
     rule accounts for.
     """
+    if calls not in CALLS:
+        raise no_such("call choice", calls, CALLS)
     known = {}
     for name, kind in captured.kinds.items():
         if kind == "constant":
             tensor = captured.tensors[name].detach().cpu()
             # numpy has no bf16: 16-bit floats are given as f32
             known[name] = (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
-    return lower_graph(captured.graph, rules, known, captured.spans, trace)
+    return lower_graph(captured.graph, rules, known, captured.spans, trace, calls)
 
 
 def lower_graph(
@@ -342,12 +356,13 @@ def lower_graph(
     known: Mapping[str, Any] | None = None,
     spans: Mapping[str, Span | str] | None = None,
     trace: bool = False,
+    calls: str = CALLS[0],
 ) -> Lowered:
     """Lower a program without its capture.
 
     known: arrays of inputs whose value is known. spans: the location of each op in the user's text.
     """
-    lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
+    lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace, calls == "missing")
     lowering.make_formulas(known or {}, policy_with(overridden(rules.numbers)).few_values)
     return lowering.run()
 
@@ -361,6 +376,7 @@ class TorchLowering:
         rules: RuleTable,
         spans: Mapping[str, Span | str],
         trace: bool = False,
+        calls: bool = False,
     ):
         self.graph, self.rules, self.spans, self.trace = graph, rules, spans, trace
         self.inputs = [View(p.name, p.dtype, p.shape) for p in graph.ins]
@@ -385,6 +401,10 @@ class TorchLowering:
         self.wanted = {out.name for out in graph.outs} | {name.name for name in nodes(read, Var)}
         # two results of one op (values and indices of a sort) share what both need
         self.made_before: dict[Any, View | Producer] = {}
+        self.calling = calls
+        self.called: list[tuple[OperatorCall, Unsupported]] = []
+        self.results: dict[TorchOp, list[View]] = {}  # of calls
+        self.operands: dict[tuple[Term, Order, Any], str] = {}  # what calls read, by axes and torch's shape
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
@@ -405,6 +425,11 @@ class TorchLowering:
     def own(self, view: View) -> Term:
         """Return the term of a value; the axes of an input that is not read plainly get names, if it has none yet."""
         return view.own(self.fresh, view.shape)
+
+    def along(self, view: View) -> Order:
+        """Return the axes along which a value is stored, those that it lacks too."""
+        self.own(view)
+        return tuple(a or self.fresh(n) for a, n in zip(view.dims, view.shape, strict=True) if n != 1)
 
     def bound(self, origin: TorchOp, x: Any, low: int, end: int) -> Any:
         """Return x; its values are indices from low to end-1, and torch raises an error of `origin` for any other."""
@@ -431,18 +456,67 @@ class TorchLowering:
         with collected_folds() as self.folded:
             for statement in self.graph.body:
                 self.lower_statement(statement)
-        return Lowered(self._graph(), self.fired, self.refused, self.origins, tuple(dict.fromkeys(self.bounds)))
+        called, bounds = tuple(why for _, why in self.called), tuple(dict.fromkeys(self.bounds))
+        return Lowered(self._graph(), self.fired, self.refused, self.origins, bounds, called)
 
     def lower_statement(self, statement: TorchOp) -> None:
         """Lower an op, if something reads it as a tensor."""
         if statement.dst in self.wanted and statement.dst not in self.env and statement.types[0].dtype not in PARTS:
-            view = self.env[statement.dst] = self.lower(self.call(statement))
+            view = self.env[statement.dst] = self.lowered(statement)
             waiting = [view.term]
             while waiting:  # everything new below the value comes from the op
                 new = waiting.pop()
                 if new is not None and new not in self.origins and not isinstance(new, Input):
                     self.origins[new] = statement
                     waiting.extend(operands(new))
+
+    def lowered(self, statement: TorchOp) -> View:
+        """Return the value of an op by rules, or by a call of torch if no rule lowers the op."""
+        try:
+            return self.lower(self.call(statement))
+        except Unsupported as problem:
+            if not self.calling:
+                raise
+            self.add_call(self.source(statement), problem)
+        return self.lower(self.call(statement))
+
+    def add_call(self, op: TorchOp, why: Unsupported) -> None:
+        """Make an op a call of torch. Raises the reason why no rule lowers it if it cannot be called either."""
+        given: dict[str, Param] = {}
+        try:
+            operator(op.op, op.args)
+            args = tuple((field, self.stored(value, given, op.dst)) for field, value in op.args)
+            statement = TorchOp(op.dst, op.op, args, op.types)
+            call = OperatorCall(statement, tuple(given.values()))
+            self.results[op] = [View(x.name, x.dtype, x.shape) for x in call.results]
+            if any(x.dtype in PARTS for x in op.types):
+                raise DplcError("torch is not called for complex numbers")
+        except DplcError as error:
+            raise Unsupported(why.what, why, why.hint, (*why.notes, error.what)) from None
+        self.called.append((call, why))
+        self.inputs += (view for view in self.results[op] if 0 not in view.shape)
+
+    def stored(self, value: Any, given: dict[str, Param], reader: str) -> Any:
+        """Return a field of a call with the names under which its tensors are stored, and note these in `given`."""
+        if value.__class__ is tuple:
+            return tuple(self.stored(item, given, reader) for item in value)
+        if value.__class__ is not Var or value.name in SCHEMA_DTYPES:
+            return value
+        view = self._value(value)
+        if not isinstance(view, View) or view.dtype in PARTS or 0 in view.shape:
+            raise DplcError("torch is called with tensors that have elements, and no complex numbers")
+        term, dims = self.own(view), self.along(view)
+        name = term.name if isinstance(term, Input) and term.axes == dims else ""
+        if not name or given.get(name, view).shape != view.shape:
+            name = self.operands.setdefault((term, dims, view.shape), f"{reader}_in{len(given)}")
+        given[name] = Param(name, view.dtype, view.shape)
+        return Var(name)
+
+    def source(self, statement: TorchOp) -> TorchOp:
+        """Return the op of which a statement reads a part."""
+        while statement.op in READERS and (made := self.made_by(self._value(dict(statement.args)["self"]))):
+            statement = made
+        return statement
 
     def call(self, statement: TorchOp, origin: TorchOp | None = None) -> OpCall:
         """Return an op with its fields looked up."""
@@ -499,6 +573,8 @@ class TorchLowering:
         """Return the value of an op by the first rule that fires."""
         statement = call.statement
         source = (statement.op in READERS and self.made_by(call.given.get("self"))) or statement
+        if source in self.results and (source is statement or statement.op == "Getitem"):
+            return self.results[source][call.given["index"] if source is not statement else 0]
         ops = dict.fromkeys((source.op, statement.op))
         rules, refusals = [rule for op in ops for rule in self.rules.get(op, ())], list[Refused]()
         for place, rule in enumerate(rules):
@@ -577,9 +653,7 @@ class TorchLowering:
         origin: the user's op that it is part of. Where a size left something open, it says for which part of the range
         a rule would take the op.
         """
-        source = statement
-        while source.op in READERS and (made := self.made_by(self._value(dict(source.args)["self"]))):
-            source = made
+        source = self.source(statement)
         if source is not statement and source.op not in self.rules:
             refusals = ()  # of who reads it: no rule at all makes it
         found = self.spans.get(origin.dst) or self.spans.get(source.dst)  # the parts of a result are read at no line
@@ -589,7 +663,9 @@ class TorchLowering:
         notes += [f"in {found}"] if isinstance(found, str) else []
         place, what = found if isinstance(found, Span) else None, f"torch op '{name}' is not supported"
         narrower = where_decided(what, [refusal.undecided for _, _, refusal in refusals], place, notes)
-        return narrower or DplcError(what, place, _how_to_write(source.op, place), notes)
+        if narrower is not None:
+            return narrower
+        return Unsupported(what, place, _how_to_write(source.op, place), notes)
 
     def _place(self, origin: TorchOp) -> Span | None:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None
@@ -599,25 +675,28 @@ class TorchLowering:
         """Return the graph: outputs are computed values, each stored once."""
         outs, stored = list[Output](), set[Term]()
         used = {view.name for view in self.inputs}
+        used.update(self.operands.values())
         found = [self.env[param.name] for param in self.graph.outs]
-        terms, now = [*map(self.own, found)], self.slices
+        terms, now = [*(term for term, *_ in self.operands), *map(self.own, found)], self.slices
         for term in postorder(terms) if now else ():
             if term not in now:
                 now[term] = rebuilt(term, now.__getitem__)
-        for param, view, term in zip(self.graph.outs, found, terms, strict=True):
+        read = [(name, dims) for (_, dims, _), name in self.operands.items()]
+        given = ((unused(x.name, used, between="_", first=2), self.along(self.env[x.name])) for x in self.graph.outs)
+        for (name, dims), term in zip(chain(read, given), terms, strict=True):
             term = now.get(term, term)
             while term in stored or term.__class__ in PLAIN:
                 term = Elementwise("copy", (term,))
             stored.add(term)
-            dims = (a or self.fresh(n) for a, n in zip(view.dims, view.shape, strict=True) if n != 1)
-            outs.append(Output(unused(param.name, used, between="_", first=2), tuple(dims), term))
-            used.add(outs[-1].name)
+            outs.append(Output(name, dims, term))
+            used.add(name)
         for view in self.inputs:  # those without a reader
             own = iter(default_axes(view.name, tuple(n for n in view.shape if n != 1)))
             view.own(partial(next, own), view.shape)
         ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
         taken = used | {axis.name for axis in self.age} | _RESERVED
-        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(outs, self.hints, taken))
+        calls = tuple(call for call, _ in self.called)
+        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(outs, self.hints, taken), calls)
 
 
 @from_below
