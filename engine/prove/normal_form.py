@@ -257,8 +257,8 @@ def shown(form: Form) -> str:
         case ("*", *factors):
             return "*".join(shown(atom) + (f"^{n}" if n != 1 else "") for atom, n in factors) or "1"
         case ("value", name, places):
-            mapped = [index[1] for _, index in places if index[0] == "map"]
-            return f"{name}[{mapped[0]}..]" if mapped else str(name)
+            mapped = [f"{region} := {index[1]}" for region, index in places if index[0] == "map"]
+            return f"{name}[{', '.join(mapped)}]" if mapped else str(name)
         case (("sum" | "fold" | "over"), *fn, regions, _, body):
             return f"{fn[0] if fn else form[0]}({', '.join(regions)}: {shown(body)})"
         case ("apply", fn, *args) | (("maximum" | "minimum" | "exp") as fn, *args):
