@@ -99,7 +99,7 @@ def swapped() -> Iterator[tuple[Rule, str, Rule]]:
         body = source.text[start:end]
         for old, new in SWAPS:
             if old in body and old != new:
-                text = source.text[:start] + body.replace(old, new, 1) + source.text[end:]
+                text = source.text[head:start] + body.replace(old, new, 1) + "\n"
                 file = read_rules(Source("mutant.rw", text))
                 broken = next((one for one in file.rules if one.name == rule.name), None)
                 if broken is not None:
