@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
@@ -16,6 +17,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on pur
 from ...ir.diagnostic import DplcError, UsageError
 from ..language.check import require, rules_in_force
 from ..language.rule import LEVELS, Rule, RuleSet
+from ..prove.labels import label, label_lines
 from ..verify.mutants import survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
 from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
@@ -27,7 +29,7 @@ from .rules import loaded
 
 def check(flags: Flags) -> None:
     """Check the rules of some files (by default the built-in ones), some of them by name."""
-    paths, options = flags.files, CheckOptions(flags.examples, flags.seed)
+    paths, options = flags.files, CheckOptions(flags.examples, flags.seed, more=0 if flags.prove else CheckOptions.more)
     rules, files = loaded(paths)
     for warning in require(rules, files):
         print_note(warning.render())
@@ -58,19 +60,24 @@ def check(flags: Flags) -> None:
     for wrong, path in saved:
         write_file(path, counterexample_text(wrong), COUNTEREXAMPLE)
     seconds = time.monotonic() - started
+    labels = [*map(label, (rule for _, some in every for rule in some), verdicts)] if flags.prove else []
     if flags.as_json:
         print_json(
             {
                 "rules": [verdict.record() for verdict in verdicts], "seconds": seconds,
+                "proofs": [*map(asdict, labels)],
                 "files": {wrong.rule: str(path) for wrong, path in saved},
             }
         )  # fmt: skip
     else:
         for wrong, path in saved:
             write_lines(detail(wrong, path, paths))
-        write(summary(verdicts, seconds, flags.verbose > 0 or len(verdicts) <= 60))
+        if flags.prove:
+            write_lines(*label_lines(labels))
+        else:
+            write(summary(verdicts, seconds, flags.verbose > 0 or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {flags.part}: every run with these is the same\n")
-    if bad := failed(verdicts, ALL if flags.allow_thin else frozenset(flags.few)):
+    if bad := failed(verdicts, ALL if flags.allow_thin or flags.prove else frozenset(flags.few)):
         ends = Counter(verdict.result for verdict in bad)
         said = f"{ends['wrong']} rules are wrong, {ends['vacuous']} are reached by no subject, "
         said += f"{ends['thin']} by fewer than {ENOUGH}"

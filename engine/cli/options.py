@@ -189,6 +189,8 @@ class Flags:
     levels: Repeated = NONE
     examples: int = 40
     part: str = "1/1"
+    prove: bool = False
+    proofs: bool = False
     mutate: bool = False
     guards: bool = False
     allow_thin: bool = False

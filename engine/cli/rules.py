@@ -30,19 +30,28 @@ from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
 from ..language.rule_files import rule_source
 from ..language.sorts import READABLE
 from ..language.spelling import INDENT
+from ..prove.labels import label
 from ..rewrite.statements.compiled import CompiledRule
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.matcher import TermRuleWriter
 from ..rewrite.terms.rewriter import mentions_mat
 from ..ruleset import all_rule_files
+from ..verify.run import CheckOptions, check_rules
 from ..workbench import reference
 from .options import Flags, check_known
-from .output import bars, print_json, print_note, print_remark, print_text, write, write_file
+from .output import bars, print_json, print_note, print_remark, print_text, write, write_file, write_lines
 
 
 def list_rules(flags: Flags) -> None:
-    """List the passes of every pipeline in order."""
+    """List the passes of every pipeline in order, or the labels of all rules. Rules of files are checked first."""
     rules = load(flags.rules)
+    if flags.proofs:
+        rules, given = loaded(flags.rules)
+        own = [rule for rule in rules.rules.values() if rule.span.source.name in given]
+        verdicts = {one.rule: one for one in check_rules(rules, own, CheckOptions(more=0))}
+        labels = [label(rule, verdicts.get(rule.name)) for rule in rules.rules.values()]
+        write_lines(*(f"{one.rule}: {one.label}" for one in labels))
+        return
     if not flags.as_json:
         print_text(describe(rules), "rw")
         return

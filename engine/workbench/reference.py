@@ -43,6 +43,7 @@ from ..language.rule import BUILT_IN, LEVELS, Rule, RuleSet
 from ..language.sorts import TARGET_FIELDS, field_sort
 from ..language.spelling import INDENT, statement
 from ..language.typed_slots import is_variable, names_in
+from ..prove.labels import label
 
 ROOT = BUILT_IN.parent
 VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
@@ -213,11 +214,12 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     index = [f"# Rules\n\n{len(rules.rules)} rules in the order of their pipelines."]
     passes: dict[str, list[str]] = {}
     for pipeline, steps in pipelines(rules).items():
-        index.append(f"\n## {pipeline}\n\n| pass | rules | reason for its position |\n|---|---|---|")
+        index.append(f"\n## {pipeline}\n\n| pass | rules | proof | reason for its position |\n|---|---|---|---|")
         for number, step in enumerate(steps, 1):
             reason = _text(step.reason or "")
             linked = "<br>".join(f"{_link(rule)} {_text(_first_sentence(rule.docs))}" for rule in step.rules)
-            index.append(f"| `{step.label}` | {linked} | {reason} |")
+            proofs = "<br>".join(label(rule).label for rule in step.rules if rule.level == "tensor")
+            index.append(f"| `{step.label}` | {linked} | {proofs} | {reason} |")
             because = f", because {reason}" if reason else ""
             for rule in step.rules:
                 line = f"- Pass `{step.label}`, {number} of {len(steps)} of `{pipeline}`{because}."

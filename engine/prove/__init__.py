@@ -1,0 +1,1 @@
+"""Proofs of equations between values, for all ranks and sizes."""

@@ -1,0 +1,125 @@
+"""The laws that a proof may use: what a condition of a rule, a fact or a function says about values.
+
+A test compares each law with the interpreter, or with the implementation of the fact. A proof lists its laws by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+
+from ...ir.functions import ARITHMETIC, FUNCTIONS
+from ..language import core as s
+from .normal_form import Form
+
+Values = Mapping[str, s.ValueTerm]
+ASSUMED = (
+    "arithmetic on real numbers, in any order of sums; no axis is empty; no value on the way is infinite or NaN, but a "
+    "maximum that the rule compares with -inf may be -inf"
+)
+# The statement of each law, and the conditions and lets that it reads. A and B are lists of axes, V and W are names.
+LAWS: dict[str, tuple[str, ...]] = {
+    "axes": ("a value is equal along axes that its `axes` lack", "disjoint(A, axes(V))", "A not in axes(V)"),
+    "image_axes": ("the indices of a map are equal along axes that `image_axes` lacks", "disjoint(A, image_axes(V))"),
+    "disjoint": ("disjoint lists of axes have no axis in common", "disjoint(A, B)"),
+    "rest": ("such a list has the axes of A that are not in B", "V = [k for k in A if k not in B]"),
+    "folded_below": ("`folded_below(x, ks)` is a part of ks", "V = folded_below(W, A)"),
+    "first_along": ("the map reads index 0 along ks, and other axes as they are", "V = first_along(A)"),
+    "one_over": ("c is one over the number of elements along ks", "one_over(V, A)"),
+    "literal": ("c is the number of indices of k", "literal(V) == extent(A)"),
+    "exact_reciprocal": ("unless it is none, it is one over a number that is not 0", "V = exact_reciprocal(W)"),
+    "number": ("unless it is none, it is the value", "V = number(W)"),
+    "none": ("the value exists", "V != none"),
+    "same_dtype": ("a cast to the dtype of its operand changes no value", "dtype(V) == dtype(W)"),
+    "widened": ("only floats of 16 bits or less reduce to another dtype: f32 holds them", "dtype(V) != dtype(W)"),
+    "mat": ("mat(x) is x",),
+    "copy": ("copy(x) is x",),
+    "relu": ("relu(x) is the maximum of x and 0",),
+    "exp": ("exp(a + b) is exp(a) * exp(b), and exp(-inf) is 0",),
+    "log": ("log(a * exp(b)) is log(a) + b, and log(0) is -inf",),
+    "fold": ("what reduces is associative and commutative; maximum, minimum, and, or of equal values is the value",),
+    "lowest": ("a maximum is -inf where all its elements are, and only there",),
+    "welford.mean": ("Fold(welford.mean, ks, (x)) is the sum of x over the number of elements",),
+    "welford.q": ("Fold(welford.q, ks, (x)) is the sum of the squares of x - mean",),
+    "online.m": ("Fold(online.m, ks, (x, v)) is the maximum of x",),
+    "online.s": ("Fold(online.s, ks, (x, v)) is the sum of exp(x - m) * v, m the maximum of x, or 0 for -inf",),
+}  # fmt: skip
+ABOUT_AXES = ("axes", "image_axes", "disjoint", "rest", "folded_below")  # in use as soon as they are read
+
+
+@functools.cache
+def _pattern(form: str) -> re.Pattern[str]:
+    """Return the pattern of a form."""
+    names = re.sub(r"\b[VW]\b", lambda _: r"(\w+)", re.escape(form))
+    return re.compile(re.sub(r"\b[AB]\b", lambda _: r"(\w+|source_axes\(\w+\))", names))
+
+
+class Assumptions:
+    """What the conditions and lets of a rule say.
+
+    read: by law, the names in what it reads. regions: the ways in which an axis may be in several of the named lists of
+    axes, by their names. A list of axes is the union of the regions with its name. used: the laws that were used.
+    computed: the lets as text, by name.
+    """
+
+    def __init__(self, conditions: Iterable[str], lets: Mapping[str, str], left: Values, right: Values):
+        self.left, self.computed = left, lets
+        self.read: dict[str, list[tuple[str, ...]]] = {law: [] for law in LAWS}
+        for text, (law, (_, *forms)) in itertools.product((*conditions, *lets.values()), LAWS.items()):
+            plain = re.sub(r"\[(\w+)\]", r"\1", text)
+            self.read[law] += [found.groups() for form in forms if (found := _pattern(form).fullmatch(plain))]
+        self.used = {law for law in ABOUT_AXES if self.read[law]}
+        self.first = {read[0]: read[1] for read in self.read["first_along"]}
+        self._rest = {name: (whole, part) for name, whole, part in self.read["rest"]}
+        self._fixed = [*self.read["axes"], *self.read["image_axes"]]
+        both = (*left.values(), *right.values())
+        folds: list[s.ReduceTerm | s.FoldTerm] = [*s.terms(both, s.ReduceTerm), *s.terms(both, s.FoldTerm)]
+        lists = {axis.name for fold in folds for axis in fold.over} - self._rest.keys()
+        lists |= {name for read in self.read["rest"] for name in read[1:]}
+        lists |= {name for part, _, whole in self.read["folded_below"] for name in (part, whole)}
+        lists |= {source_axes(term.map) for term in s.terms(both, s.MappedTerm) if term.map not in self.first}
+        some = (some for n in range(1, len(lists) + 1) for some in itertools.combinations(sorted(lists), n))
+        self.regions = ["&".join(names) for names in some if self._may_share(names)]
+
+    def _may_share(self, names: tuple[str, ...]) -> bool:
+        """Return whether an axis may be in these lists, and in no other."""
+        apart = any(one in names and other in names for one, other in self.read["disjoint"])
+        outside = any(part in names and whole not in names for part, _, whole in self.read["folded_below"])
+        return not apart and not outside
+
+    def regions_of(self, axes: str) -> list[str]:
+        """Return the regions of a list of axes."""
+        if axes in self._rest:
+            whole, part = map(self.regions_of, self._rest[axes])
+            return [region for region in whole if region not in part]
+        return [region for region in self.regions if axes in region.split("&")]
+
+    def varies(self, name: str) -> list[str]:
+        """Return the regions that an unknown value, or an index map, may vary along."""
+        fixed = [axes for axes, fixed in self._fixed if fixed == name]
+        return [region for region in self.regions if not any(region in self.regions_of(axes) for axes in fixed)]
+
+    def exact(self, cast: str, operand: str) -> str | None:
+        """Return the law by which a cast of a named value changes nothing, or None."""
+        for x, y in self.read["same_dtype"]:
+            if x == operand and getattr(self.left.get(y), "fn", "") == cast:
+                return "same_dtype"
+        for x, y in self.read["widened"]:
+            summand: Form = getattr(self.left.get(y), "x", None)
+            terms = summand.operands if kind_of(summand) == ARITHMETIC else (summand,)
+            names = {getattr(term, "name", "") for term in terms}
+            if cast == "f32" and {x, operand} <= names:
+                return "widened"
+        return None
+
+
+def kind_of(term: Form) -> str:
+    """Return the kind of the function of a term, "" for other terms."""
+    return getattr(FUNCTIONS.get(getattr(term, "fn", "")), "kind", "")
+
+
+def source_axes(index_map: str) -> str:
+    """Return the name of the list of axes that an index map replaces."""
+    return f"source_axes({index_map})"
