@@ -21,7 +21,7 @@ from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Kernel, Module, Param, Stmt
-from ...ir.tile import SharedTile, Stage, Tile
+from ...ir.tile import RegisterTile, SharedTile, Stage, Tile
 from ..rewrite.statements.driver import wellformed
 from .outcome import Arrays
 
@@ -74,7 +74,7 @@ def needs(body: Block) -> Needs:
 
     Raises ScheduleError for an expression that cannot be evaluated, and TooLarge for large loops.
     """
-    found, shared_tiles = Needs({}, {}), {x.dst for x in nodes(body, Stage, SharedTile)}
+    found, shared_tiles = Needs({}, {}), {x.dst for x in nodes(body, Stage, SharedTile, RegisterTile)}
     for buffer, extents, copied in _reached(body, {}, True, 0):
         for table in () if buffer in shared_tiles else (found.every,) if copied else found:
             known = table.get(buffer, extents)

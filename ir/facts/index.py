@@ -201,18 +201,31 @@ def counters(block: Block) -> dict[str, int]:
 @each_once
 def divisor(e: Expr, strides: Mapping[str, int]) -> int:
     """Return a number that divides every value of an expression; 0 for the number 0."""
+    return gcd(*_congruence(e, strides))
+
+
+def _congruence(e: Expr, strides: Mapping[str, int]) -> tuple[int, int]:
+    """Return a modulus and a remainder that every value of an expression has by it; the modulus 0 for a number."""
     if is_int(e):
-        return abs(e)
+        return 0, e
+    if isinstance(e, Sum):
+        parts = [(factor, *_congruence(atom, strides)) for atom, factor in e.terms]
+        rest = sum(factor * rest for factor, _, rest in parts)
+        return gcd(*(factor * modulus for factor, modulus, _ in parts)), e.constant + rest
+    if isinstance(e, Binary) and e.op == "%":
+        modulus, rest = _congruence(e.a, strides)
+        return gcd(modulus, divisor(e.b, strides)), rest
+    return _factor(e, strides), 0
+
+
+def _factor(e: Expr, strides: Mapping[str, int]) -> int:
+    """Return a number that divides every value of an expression which is no sum, remainder or number."""
     if isinstance(e, Var):
         return strides.get(e.name, 1)
     if isinstance(e, Size):
         return e.multiple
     if isinstance(e, Binary) and e.op == "*":
         return divisor(e.a, strides) * divisor(e.b, strides)
-    if isinstance(e, Sum):
-        return gcd(e.constant, *(factor * divisor(atom, strides) for atom, factor in e.terms))
-    if isinstance(e, Binary) and e.op == "%":
-        return gcd(divisor(e.a, strides), divisor(e.b, strides))
     if isinstance(e, Binary) and e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
         both = divisor(e.a, strides) | divisor(e.b, strides)
         return both & -both

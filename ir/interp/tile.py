@@ -30,6 +30,7 @@ from ..tile import (
     Combine,
     CombineTuple,
     Mma,
+    RegisterTile,
     Scan,
     ScanTuple,
     SharedTile,
@@ -516,7 +517,7 @@ class _Blocks(BlockProducts):
                 env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])
             elif isinstance(stmt, Store):
                 self.store(stmt, group, mask)
-            elif isinstance(stmt, SharedTile):
+            elif isinstance(stmt, SharedTile | RegisterTile):
                 self.declare(stmt)
             elif not isinstance(stmt, Carry):
                 raise ScheduleError(

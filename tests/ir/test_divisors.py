@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from dplc.ir.expr import Var, add, floordiv, modulo, multiply, xor
+from dplc.ir.expr import Var, add, floordiv, modulo, multiply, subtract, xor
 from dplc.ir.facts.index import divisor
 from dplc.ir.interp.scalar import evaluate
 
@@ -18,6 +18,8 @@ def test_a_pair_of_words_in_a_swizzled_row_is_aligned() -> None:
     address = add(multiply(floordiv(pairs, 4), 16), multiply(modulo(pairs, 4), 4))
     assert divisor(address, {}) == 8
     assert divisor(multiply(modulo(multiply(LANE, 3), 4), 4), {}) == 4
+    last = add(multiply(LANE, 4), 3)  # of a vector in a row of 40 that runs backwards
+    assert divisor(add(subtract(multiply(floordiv(last, 40), 40), modulo(last, 40)), 39), {}) == 4
     assert divisor(floordiv(WARP, 4), STRIDES) == 2 and divisor(floordiv(WARP, 16), STRIDES) == 1
 
 
