@@ -421,18 +421,34 @@ def _calculates(e: Any) -> bool:
     return e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
 
 
-@each_once
 def multiple_of(e: Expr, strides: Mapping[str, int] = MappingProxyType({})) -> int:
     """Return a number that divides every value of an expression; 0 for the number 0. strides: the same for names."""
+    return math.gcd(*_congruence(e, strides))
+
+
+@each_once
+def _congruence(e: Expr, strides: Mapping[str, int]) -> tuple[int, int]:
+    """Return a modulus and a remainder that every value of an expression has by it; the modulus 0 for a number."""
     kind = e.__class__
-    if e.__class__ is int:
-        return abs(e)
+    if kind is int:
+        return 0, e
+    if kind is Sum:
+        parts = [(factor, *_congruence(atom, strides)) for atom, factor in e.terms]
+        modulus = math.gcd(*(factor * modulus for factor, modulus, _ in parts))
+        return modulus, e.constant + sum(factor * rest for factor, _, rest in parts)
+    if kind is Binary and e.op == "%":
+        modulus, rest = _congruence(e.a, strides)
+        return math.gcd(modulus, multiple_of(e.b, strides)), rest
+    return _factor(e, strides), 0
+
+
+def _factor(e: Expr, strides: Mapping[str, int]) -> int:
+    """Return a number that divides every value of an expression which is no sum, remainder or number."""
+    kind = e.__class__
     if kind is Var:
         return strides.get(e.name, 1)
-    if e.__class__ is Size:
+    if kind is Size:
         return e.multiple
-    if kind is Sum:
-        return math.gcd(e.constant, *(factor * multiple_of(atom, strides) for atom, factor in e.terms))
     if kind is Call and e.fn == "where":
         return math.gcd(multiple_of(e.args[1], strides), multiple_of(e.args[2], strides))
     if kind is not Binary:
@@ -443,7 +459,7 @@ def multiple_of(e: Expr, strides: Mapping[str, int] = MappingProxyType({})) -> i
     a, b = multiple_of(e.a, strides), multiple_of(e.b, strides)
     if e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
         return (a | b) & -(a | b)
-    return a * b if e.op == "*" else math.gcd(a, b) if e.op == "%" else 1
+    return a * b if e.op == "*" else 1
 
 
 _EMPTY: NameSet = frozenset()

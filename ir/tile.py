@@ -84,6 +84,19 @@ class SharedTile(Instruction):
     dtype: Dtype = "f32"
 
 
+class RegisterTile(Instruction):
+    """`w = RegisterTile(u:10)`: registers of each thread, which it fills (`w[u] = v`) and reads (`a = load w[j + q]`).
+
+    An index must be known when the kernel is compiled: it mentions REG axes and unrolled loops only. There is no
+    condition: a thread reads what it wrote.
+    """
+
+    labels: ClassVar[FieldNames] = ("box",)
+    dst: Name
+    box: tuple[Axis, ...]
+    dtype: Dtype = "f32"
+
+
 class Sync(Collective):
     """A barrier of the block."""
 
@@ -169,5 +182,5 @@ class WaitMma(Collective):
 
 
 STATEMENTS: tuple[type[Stmt], ...] = (
-    Tile, Stage, SharedTile, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, WaitMma,
+    Tile, Stage, SharedTile, RegisterTile, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, WaitMma,
 )  # fmt: skip

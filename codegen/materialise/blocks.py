@@ -27,6 +27,7 @@ from ...ir.facts.structure import accumulators_of, defines
 from ...ir.functions import opmath
 from ...ir.kernel import (
     Address,
+    Assign,
     Branch,
     CheckPlace,
     Commit,
@@ -92,6 +93,8 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     """Lower a load into registers. Its guard is tested once per vector; if that is not possible, the load is scalar."""
     if any(stmt.buf == param.name for param in low.kernel.outs):
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
+    if stmt.buf in low.register_tiles:
+        return lower_let(low, Let(stmt.dst, Element(low.register_tiles[stmt.buf], stmt.idx)), at)
     dtype = low.dtypes[stmt.buf]
     if stmt in views_of(low.kernel):
         low.env[stmt.dst] = AsynchronousOperand(stmt, axes_of(low, stmt.idx, at.bound), dtype)
@@ -122,6 +125,15 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     return (*checks, declared(low, value), *nest(low, axes, (load,)))
 
 
+def lower_register_tile(low: Lowering, stmt: tile.RegisterTile, at: Place) -> Block:
+    """Lower a register tile: registers with a dimension for each of its axes, in the dtype of computations."""
+    name, dtype = fresh(low, stmt.dst), opmath(stmt.dtype)
+    low.register_tiles[stmt.dst] = name
+    low.env[name] = Held(name, (), dtype)
+    low.registers[name] = dtype
+    return (Registers(name, dtype, tuple(axis.extent for axis in stmt.box)),)
+
+
 def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
     """Return the checks before a load whose index depends on data, unless the ranges prove that the element exists.
 
@@ -142,6 +154,9 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     """Lower a store to a buffer or a shared tile, converted to the dtype of its computation; the store rounds last."""
+    if stmt.buf in low.register_tiles:
+        place = in_registers(low, Element(low.register_tiles[stmt.buf], stmt.idx))
+        return nest(low, axes_of(low, (stmt.idx, stmt.val), at.bound), (Assign(place, in_registers(low, stmt.val)),))
     dtype = low.dtypes[stmt.buf]
     converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
@@ -443,6 +458,7 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Scale: lower_scale,
     Carry: lower_nothing,
     tile.SharedTile: lower_nothing,
+    tile.RegisterTile: lower_register_tile,
     If: lower_if,
     For: lower_for,
     tile.Stage: lower_stage,

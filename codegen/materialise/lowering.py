@@ -234,7 +234,8 @@ class Lowering:
     dtypes: of buffers and shared tiles. shared_tiles: the register with the address of each, and its first byte.
     repeats: how many loops of any kind are around the current statement. commits: the last copies of groups. maps:
     tensor maps, by their description. tidied: what was simplified under the current ranges; simplified: that and the
-    cells, by ranges. in_products: fragments that asynchronous products read and no WaitMma covers yet.
+    cells, by ranges. in_products: fragments that asynchronous products read and no WaitMma covers yet. register_tiles:
+    their registers.
     """
 
     def __init__(self, kernel: Kernel, tile: Tile, target: Target, emitted: Emitted | None = None) -> None:
@@ -266,6 +267,7 @@ class Lowering:
         self.simplified: dict[frozenset[tuple[str, Interval]], tuple[dict[Expr, Expr], dict[Any, Cell]]] = {}
         self.accumulators: dict[str, Accumulator] = {}
         self.in_products: list[str] = []
+        self.register_tiles: dict[str, str] = {}
         self.registers: dict[str, str] = {}
 
     def register_type(self, name: str) -> str:

@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
-from ...ir.expr import Axis, Binary, NameSet, Var, binary, compare, free_names, is_int, linear
+from ...ir.expr import Axis, Binary, NameSet, Var, add, binary, compare, free_names, is_int, linear, multiply, subtract
 from ...ir.facts.layout import (
     DTYPE_BYTES,
     SECTOR,
@@ -30,11 +30,13 @@ from ...ir.facts.structure import (
     summed_axes,
 )
 from ...ir.facts.warp_accesses import STAGED_DTYPES
-from ...ir.loop import Load, Store
-from ...ir.node import CLASSES, Node, distinct, each_once, memoised, values
+from ...ir.loop import For, Let, Load, Store
+from ...ir.names import unused
+from ...ir.node import CLASSES, Expr, Node, distinct, each_once, memoised, names_in, nodes, values
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import decide, simplify
 from ...ir.sizes import at_hint
+from ...ir.substitute import substitute
 from ...ir.tile import SharedTile, Stage
 from ..language.evaluate import AxisList, Expression, ExpressionList, NameList, NumberList, ValueList, statement_fact
 from ..language.rule import policy
@@ -458,6 +460,84 @@ def windowed(site: Site, body: Block) -> bool:
     axes = axis_names(site)
     places = [e for load in summary(body).loads for e in load.idx]
     return any(axes & names and not names <= axes for names in map(free_names, places))
+
+
+class Window(NamedTuple):
+    """Load whose windows overlap, for outputs that a thread has in registers.
+
+    buf, idx: what it reads. tile: a name for registers of a dtype, all with a box; axes: those of the box that the Tile
+    lacks. at, inside, other: the load of the whole line along these axes; cell: the register of one load; size:
+    registers.
+    """
+
+    buf: Var
+    idx: tuple[Expr, ...]
+    tile: Var
+    dtype: Var
+    axes: tuple[Axis, ...]
+    box: tuple[Axis, ...]
+    at: tuple[Expr, ...]
+    inside: Expr
+    other: Any
+    cell: tuple[Expr, ...]
+    size: int
+
+
+@statement_fact
+def windows(site: Site, body: Block, k: Var, extent: int) -> tuple[Window, ...]:
+    """Return the loads of a loop over `k` whose windows along it overlap for outputs in registers of a thread."""
+    inputs = {param.name: param for param in site.kernel.ins}
+    own = {stmt.var if isinstance(stmt, For) else stmt.dst for stmt in nodes(body, For, Load, Let)}
+    loads = (load for load in summary(body).loads if load.buf in inputs and own.isdisjoint(free_names(_reads(load))))
+    found = (_window(site, load, k.name, extent, inputs[load.buf].dtype) for load in loads)
+    return tuple(window for window in found if window is not None)
+
+
+@statement_fact
+def sliding(body: Block, axis: Var) -> tuple[Node, ...]:
+    """Return the loads of a run whose windows overlap for neighbours along an axis."""
+    loops = [loop for loop in summary(body).loops if loop.start == 0 and loop.step == 1 and is_int(loop.stop)]
+
+    def slides(load: Load) -> bool:
+        return any(0 < abs(window_step(load, axis.name, loop.var)) < loop.stop for loop in loops)
+
+    return tuple(load for load in summary(body).loads if slides(load))
+
+
+def _window(site: Site, load: Load, k: str, extent: int, dtype: str) -> Window | None:
+    """Return the windows of a load, None if none of those along `k` overlap."""
+    names, taken = free_names(_reads(load)), names_in(site.kernel)
+    held = {axis.name: axis.extent for axis in site.tile_axes if axis.role == "REG" and axis.name in names}
+    for axis, count in held.items():
+        step = window_step(load, axis, k)
+        if not 0 < abs(step) < extent:
+            continue
+        first = min(step * (count - 1), 0)  # by which the last output begins before the first
+        label, rest = Var(unused(f"{k}_in", taken)), [Axis(name, n) for name, n in held.items() if name != axis]
+        at, inside = substitute((load.idx, load.when), {axis: 0, k: add(label, first)})
+        line = Axis(label.name, extent + abs(step) * (count - 1), "REG")
+        cell = subtract(add(Var(k), multiply(step, Var(axis))), first)
+        return Window(
+            Var(load.buf), load.idx, Var(unused(f"{load.buf}_window", taken)), Var(dtype), (line,),
+            (*rest, Axis(line.name, line.extent)), at, inside, load.other, (*(Var(other.name) for other in rest), cell),
+            line.extent * math.prod(axis.extent for axis in rest),
+        )  # fmt: skip
+    return None
+
+
+def _reads(load: Load) -> tuple[Any, ...]:
+    return (*load.idx, load.when)
+
+
+def window_step(load: Load, axis: str, loop: str) -> int:
+    """Return how many iterations of a loop are one step of an axis wherever a load mentions either, else 0."""
+    found = _coefficients(load)
+    if not {axis, loop} <= found.keys():
+        return 0
+    place, moved = next(iter(found[axis].items()))
+    each = found[loop].get(place)
+    step = moved // each if each else 0
+    return step if _one_index(found, Var(axis), Var(loop), step) else 0
 
 
 @statement_fact

@@ -602,7 +602,7 @@ class Splits:
             case s.Apply(fn=fn, items=(_, *_) as items) if fn == WITHIN:
                 conditions = [self._end(item, held) for item in items]
                 return functools.reduce(lambda a, b: s.Operation(node.span, "and", a, b), conditions)
-            case s.Apply(fn="Tile" | "SharedTile" as op):
+            case s.Apply(fn="Tile" | "SharedTile" | "RegisterTile" as op):
                 return replace(node, items=tuple(one for item in node.items for one in self._axes(op, item, held)))
             case s.Subscript():
                 inner = (self._run(i, held) if isinstance(i, s.Run) else self.node(i, held) for i in node.items)

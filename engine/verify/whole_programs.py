@@ -30,7 +30,7 @@ from ...ir.monoids import monoid, of_part
 from ...ir.node import Expr, Node, nodes, replace
 from ...ir.program import Block, Kernel, Module, Param, Stmt, delivered, supplied
 from ...ir.tensor import Fold, Reduce, TensorGraph, operands
-from ...ir.tile import SharedTile, Stage, Tile
+from ...ir.tile import RegisterTile, SharedTile, Stage, Tile
 from ..rewrite.statements.driver import bound_names, wellformed
 from .outcome import ERRORS, REORDERED, Arrays, unlike
 
@@ -83,7 +83,7 @@ def needs(body: Block) -> Needs:
 
     Raises ScheduleError for an expression that cannot be evaluated, and TooLarge for large loops.
     """
-    found, shared_tiles = Needs({}, {}), {x.dst for x in nodes(body, Stage, SharedTile)}
+    found, shared_tiles = Needs({}, {}), {x.dst for x in nodes(body, Stage, SharedTile, RegisterTile)}
     for buffer, extents, copied in _reached(body, {}, True, 0):
         for table in () if buffer in shared_tiles else (found.every,) if copied else found:
             known = table.get(buffer, extents)

@@ -23,6 +23,7 @@ from ..tile import (
     Combine,
     CombineTuple,
     Mma,
+    RegisterTile,
     Scan,
     ScanTuple,
     SharedTile,
@@ -67,6 +68,7 @@ class Summary:
     merges = Kinds[Merge](Merge)
     scales = Kinds[Scale](Scale)
     shared_tiles = Kinds[SharedTile](SharedTile)
+    register_tiles = Kinds[RegisterTile](RegisterTile)
     mmas = Kinds[Mma](Mma)
     collectives = Kinds[Collective](Collective)
 
@@ -470,7 +472,7 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
     buffers = {param.name: param.dtype for param in params}
     for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]
-    buffers.update((shared_tile.dst, shared_tile.dtype) for shared_tile in nodes(block, SharedTile))
+    buffers.update((tile.dst, tile.dtype) for tile in nodes(block, SharedTile, RegisterTile))
     known: dict[str, str] = {}
 
     def type_of(name: str) -> str:

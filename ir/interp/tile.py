@@ -30,6 +30,7 @@ from ..tile import (
     Combine,
     CombineTuple,
     Mma,
+    RegisterTile,
     Scan,
     ScanTuple,
     SharedTile,
@@ -501,7 +502,7 @@ class _Blocks(BlockProducts):
                 env[stmt.acc] = chosen(mask, env[stmt.acc] * evaluate(stmt.val, env), env[stmt.acc])
             elif isinstance(stmt, Store):
                 self.store(stmt, group, mask)
-            elif isinstance(stmt, SharedTile):
+            elif isinstance(stmt, SharedTile | RegisterTile):
                 self.declare(stmt)
             elif not isinstance(stmt, Carry):
                 raise no_meaning(stmt)

@@ -16,7 +16,7 @@ from ..facts.layout import cell_of, item_bytes, owners, physical, shared_tile_ce
 from ..facts.structure import Path, summary
 from ..loop import Load, Store
 from ..program import Block, Kernel
-from ..tile import Stage, Tile
+from ..tile import RegisterTile, Stage, Tile
 from .scalar import KINDS, Memory, ScheduleError, at_statement, both, chosen, clipped, evaluate, in_bounds, within
 
 # ---- groups of threads between two barriers
@@ -153,10 +153,12 @@ class BlockMemory:
     counts: Memory
     dice: random.Random
     blocks: int
+    threads: list[Axis]
     ones: tuple[int, ...]  # one dimension for each replicated axis
 
     def __init__(self) -> None:
         self.shared_tiles: dict[str, SharedTileMemory] = {}
+        self.register_tiles: Memory = {}  # elements by block, thread and place
         self.tma: list[Callable[[], None] | None] = []
         self.epoch = 0
 
@@ -192,8 +194,12 @@ class BlockMemory:
         shared_tile.written(cells, self.epoch)
 
     def declare(self, stmt: Any) -> None:
-        """Declare shared memory for computed values, when the first thread reaches the statement."""
-        if stmt.dst not in self.shared_tiles:
+        """Declare memory for computed values: registers of each thread, or shared memory when the first arrives."""
+        if isinstance(stmt, RegisterTile):
+            threads = math.prod(axis.extent for axis in self.threads)
+            extents = tuple(axis.extent for axis in stmt.box)
+            self.register_tiles.setdefault(stmt.dst, np.full((self.blocks, threads, *extents), np.nan))
+        elif stmt.dst not in self.shared_tiles:
             self.shared_tiles[stmt.dst] = SharedTileMemory(self.blocks, stmt, np.float64)
 
     def copy(self, stmt: Stage, shared_tile: SharedTileMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
@@ -268,15 +274,27 @@ class BlockMemory:
         when = None if stmt.when is True else np.asarray(evaluate(stmt.when, group.env))
         read = mask if when is None else both(mask, when)
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
-        shared = stmt.buf not in self.memory
-        value = self.load_shared(stmt, idx, group, read) if shared else self.load_global(stmt, idx, read)
+        if stmt.buf in self.memory or stmt.buf in self.register_tiles:
+            value = self.load_alone(stmt, idx, group, read)
+        else:
+            value = self.load_shared(stmt, idx, group, read)
         value = chosen(when, value, stmt.other)
         return value if value.dtype != np.float64 else chosen(mask, value, np.nan)
 
-    def load_global(self, stmt: Load, idx: list[Any], read: Any) -> Any:
-        array = self.memory[stmt.buf]
-        if len(idx) != array.ndim:
-            raise ScheduleError(f"{stmt.buf} has {array.ndim} dimensions")
+    def everyone(self, group: ThreadGroup) -> tuple[Any, Any]:
+        """Return the block and the thread of each lane, along the dimensions of values."""
+        return np.arange(self.blocks).reshape(-1, 1, *self.ones), group.threads.reshape(1, -1, *self.ones)
+
+    def place(self, stmt: Load | Store, idx: list[Any], group: ThreadGroup) -> tuple[Any, list[Any]]:
+        """Return the memory that no barrier protects, and the index there: a global buffer, or a thread's registers."""
+        tile = self.register_tiles.get(stmt.buf)
+        array, first = (self.memory[stmt.buf], ()) if tile is None else (tile, self.everyone(group))
+        if len(idx) + len(first) != array.ndim:
+            raise ScheduleError(f"{stmt.buf} has {array.ndim - len(first)} dimensions")
+        return array, [*first, *idx]
+
+    def load_alone(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
+        array, idx = self.place(stmt, idx, group)
         return array[within(idx, array.shape, read, f"load out of bounds of {stmt.buf}")]
 
     def load_shared(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
@@ -304,8 +322,7 @@ class BlockMemory:
         slot, *cell = within([slot, *cell], (stage.depth, *extents), mask, what)
         word = np.asarray(physical(stage, cell, item_bytes(self.kernel, stage)) + slot * shared_tile_cells(stage))
         shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(mask))
-        everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
-        word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
+        word, block, thread = (np.broadcast_to(part, shape) for part in (word, *self.everyone(group)))
         return shared_tile, block, word, thread
 
     def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
@@ -318,18 +335,19 @@ class BlockMemory:
         shared_tile.store(block, word, thread, value, self.epoch)
 
     def store(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
-        if stmt.buf not in self.memory:
+        if stmt.buf not in self.memory and stmt.buf not in self.register_tiles:
             self.store_shared(stmt, group, mask)
             return
-        array = self.memory[stmt.buf]
-        parts = [np.asarray(evaluate(e, group.env)) for e in (*stmt.idx, stmt.val)]
+        array, idx = self.place(stmt, [np.asarray(evaluate(e, group.env)) for e in stmt.idx], group)
+        parts = [*idx, np.asarray(evaluate(stmt.val, group.env))]
         every = (self.blocks, len(group.threads), *self.ones)
         shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
         chosen = np.broadcast_to(True if mask is None else mask, shape)
         *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
         place = within(idx, array.shape, None, f"store out of bounds of {stmt.buf}")
         array[place] = value
-        np.add.at(self.counts[stmt.buf], place, 1)
+        if stmt.buf in self.counts:
+            np.add.at(self.counts[stmt.buf], place, 1)
 
 
 def nothing() -> bool:

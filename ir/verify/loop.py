@@ -22,10 +22,10 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
-from ..tile import AlongAxes, Collective, SharedTile, Tile
+from ..tile import AlongAxes, Collective, RegisterTile, SharedTile, Tile
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
-TILE_STATEMENTS = (*LOOP_STATEMENTS, Collective, SharedTile)
+TILE_STATEMENTS = (*LOOP_STATEMENTS, Collective, SharedTile, RegisterTile)
 
 
 def problems(kernel: Kernel) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from ..tile import (
     AlongAxes,
     Collective,
     Mma,
+    RegisterTile,
     Scan,
     ScanTuple,
     SharedTile,
@@ -135,6 +136,9 @@ class _TileCheck(Check):
         for stage in stages(kernel).values():
             extents = tuple(axis.extent for axis in stage.box)
             self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
+        for registers in summary(kernel.body).register_tiles:
+            self.shapes[registers.dst] = tuple(axis.extent for axis in registers.box)
+        self.register_tiles = {registers.dst for registers in summary(kernel.body).register_tiles}
 
     def axes(self, tile: Tile) -> Problems:
         names = [axis.name for axis in tile.axes]
@@ -144,9 +148,9 @@ class _TileCheck(Check):
                 yield f"axis `{axis.name}` has no role or no extent"
             if names.count(axis.name) > 1:
                 yield f"two axes are called `{axis.name}`"
-        for stmt in nodes(tile.body, Stage, SharedTile):
+        for stmt in nodes(tile.body, Stage, SharedTile, RegisterTile):
             if not all(is_int(axis.extent) for axis in stmt.box):
-                self.report(stmt, ["an axis of shared memory has no number as its extent"])
+                self.report(stmt, ["an axis of a tile in memory has no number as its extent"])
 
     def launch(self, tile: Tile, limits: Limits) -> Problems:
         """Check what a device has, and that clusters divide the blocks of the last BLOCK axis.
@@ -185,12 +189,14 @@ class _TileCheck(Check):
         self.divergent = outer
 
     def writable(self, buffer: str) -> bool:
-        """Return whether a buffer is an output or a shared tile, which threads may write word by word."""
-        return buffer in self.shared_tiles or super().writable(buffer)
+        """Return whether a buffer is an output or a tile, which threads may write word by word."""
+        return buffer in self.shared_tiles or buffer in self.register_tiles or super().writable(buffer)
 
     def access(self, stmt: Load | Store, scope: Scope) -> Problems:
         """Check unguarded indices only: boundary tiles need more than intervals, and the simulator checks them."""
-        return iter(()) if scope.guards else super().access(stmt, scope)
+        if isinstance(stmt, Load) and stmt.when is not True and stmt.buf in self.register_tiles:
+            yield "registers are read without a condition"
+        yield from iter(()) if scope.guards else super().access(stmt, scope)
 
     def diverges(self, stmt: If | For) -> bool:
         """Return whether some threads, or blocks of a cluster, may skip the body: a guard, or bounds that vary."""

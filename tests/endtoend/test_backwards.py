@@ -21,6 +21,7 @@ PROGRAMS = {
     "flip of both axes": INPUT + "x.flip(0, 1) + x",
     "half of it": INPUT + "torch.cat([x.flip(1), x], 1)",
     "sum of a reversed row": INPUT + "(x.flip(1) * torch.rand({m})).sum(1)",
+    "sum of all rows from their ends": INPUT + "x.flip(1).float().sum()",
     "largest place from the end": INPUT + "x.float().flip(1).argmax(1)",
     "row and its mirror": INPUT + "(x * x.flip(1)).float().softmax(1)",
     "columns from the end": INPUT + "x.flip(0).float().cumsum(0)",

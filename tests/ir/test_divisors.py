@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from dplc.ir.expr import Var, add, floordiv, modulo, multiple_of, multiply, xor
+from dplc.ir.expr import Var, add, floordiv, modulo, multiple_of, multiply, subtract, xor
 from dplc.ir.interp.scalar import evaluate
 
 LANE, WARP = Var("lane"), Var("warp")
@@ -17,6 +17,8 @@ def test_a_pair_of_words_in_a_swizzled_row_is_aligned() -> None:
     address = add(multiply(floordiv(pairs, 4), 16), multiply(modulo(pairs, 4), 4))
     assert multiple_of(address) == 8
     assert multiple_of(multiply(modulo(multiply(LANE, 3), 4), 4)) == 4
+    last = add(multiply(LANE, 4), 3)  # of a vector in a row of 40 that runs backwards
+    assert multiple_of(add(subtract(multiply(floordiv(last, 40), 40), modulo(last, 40)), 39)) == 4
     assert multiple_of(floordiv(WARP, 4), STRIDES) == 2 and multiple_of(floordiv(WARP, 16), STRIDES) == 1
 
 

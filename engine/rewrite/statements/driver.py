@@ -24,7 +24,7 @@ from ....ir.kernel import BLOCK_INDEX, SHARED, THREAD, Launch
 from ....ir.loop import Accumulate, For, Let, Load, Merge
 from ....ir.node import Node, nodes, walk
 from ....ir.program import Kernel, Stmt
-from ....ir.tile import Mma, SharedTile, Stage, Tile
+from ....ir.tile import Mma, RegisterTile, SharedTile, Stage, Tile
 from ...language.evaluate import MISTAKES, Environment, NotComputed, Value
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
@@ -79,7 +79,7 @@ def names_given(part: Node) -> tuple[str, ...]:
     match part:
         case Launch():
             return (THREAD, SHARED, *BLOCK_INDEX)
-        case Stage(box=axes) | SharedTile(box=axes):
+        case Stage(box=axes) | SharedTile(box=axes) | RegisterTile(box=axes):
             return tuple(axis.name for axis in axes)
         case Accumulate(acc=name) | Mma(acc=name):
             return (name,)
