@@ -13,8 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard, cast
 
 from .node import CLASSES, WEIGHT, Expr, Fn, Int, Name, Node, Role, contents, each_once, marks_of, memoised
@@ -421,45 +420,16 @@ def _calculates(e: Any) -> bool:
     return e.op in ("*", "//", "%") and only_sizes(e.a) and only_sizes(e.b)
 
 
-def multiple_of(e: Expr, strides: Mapping[str, int] = MappingProxyType({})) -> int:
-    """Return a number that divides every value of an expression; 0 for the number 0. strides: the same for names."""
-    return math.gcd(*_congruence(e, strides))
-
-
-@each_once
-def _congruence(e: Expr, strides: Mapping[str, int]) -> tuple[int, int]:
-    """Return a modulus and a remainder that every value of an expression has by it; the modulus 0 for a number."""
+def multiple_of(e: Expr) -> int:
+    """Return a number of which an expression is known to be a multiple; 0 for zero."""
     kind = e.__class__
-    if kind is int:
-        return 0, e
-    if kind is Sum:
-        parts = [(factor, *_congruence(atom, strides)) for atom, factor in e.terms]
-        modulus = math.gcd(*(factor * modulus for factor, modulus, _ in parts))
-        return modulus, e.constant + sum(factor * rest for factor, _, rest in parts)
-    if kind is Binary and e.op == "%":
-        modulus, rest = _congruence(e.a, strides)
-        return math.gcd(modulus, multiple_of(e.b, strides)), rest
-    return _factor(e, strides), 0
-
-
-def _factor(e: Expr, strides: Mapping[str, int]) -> int:
-    """Return a number that divides every value of an expression which is no sum, remainder or number."""
-    kind = e.__class__
-    if kind is Var:
-        return strides.get(e.name, 1)
-    if kind is Size:
+    if e.__class__ is int:
+        return abs(e)
+    if e.__class__ is Size:
         return e.multiple
-    if kind is Call and e.fn == "where":
-        return math.gcd(multiple_of(e.args[1], strides), multiple_of(e.args[2], strides))
-    if kind is not Binary:
-        return 1
-    if e.op == "//" and e.b.__class__ is int and e.b > 0:
-        whole, rest = divmod(multiple_of(e.a, strides), e.b)
-        return 1 if rest else whole
-    a, b = multiple_of(e.a, strides), multiple_of(e.b, strides)
-    if e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
-        return (a | b) & -(a | b)
-    return a * b if e.op == "*" else 1
+    if kind is Sum:
+        return math.gcd(e.constant, *(multiple_of(atom) * n for atom, n in e.terms))
+    return multiple_of(e.a) * multiple_of(e.b) if kind is Binary and e.op == "*" else 1
 
 
 _EMPTY: NameSet = frozenset()

@@ -12,7 +12,6 @@ from functools import partial
 from math import gcd
 from typing import Any
 
-from .. import ranges
 from ..expr import (
     COMPARISONS,
     Axis,
@@ -23,8 +22,8 @@ from ..expr import (
     Sum,
     Var,
     binary,
+    is_int,
     linear,
-    multiple_of,
     only_sizes,
     rebuild,
     rejoined,
@@ -39,13 +38,41 @@ from ..sizes import compared_with_zero, has_sizes, highest
 
 
 def interval(e: Expr) -> Interval:
-    """Return the least and the greatest value of an index expression."""
-    return _interval(e) if e.__class__ in CLASSES else (int(e), int(e))
+    """Return the least and the greatest value of an index expression.
+
+    For the value of a Term only the sign is known.
+    """
+    if e.__class__ is Axis:
+        return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
+    if e.__class__ not in CLASSES:
+        return int(e), int(e)
+    return _interval(e)
 
 
 @memoised
 def _interval(e: Any) -> Interval:
-    return ranges.interval(e, {})
+    kind = e.__class__
+    if kind is Size:
+        return e.low, e.high
+    if kind is Sum:
+        low = high = e.constant
+        for atom, n in e.terms:
+            a, b = interval(atom)
+            low, high = low + min(a * n, b * n), high + max(a * n, b * n)
+        return low, high
+    if kind is Binary and e.op == "//" and e.b.__class__ is int and e.b > 0:
+        a, b = interval(e.a)
+        return a // e.b, b // e.b
+    if kind is Binary and e.op == "%" and e.b.__class__ is int and e.b > 0:
+        return 0, min(e.b - 1, interval(e.a)[1]) if interval(e.a)[0] >= 0 else e.b - 1
+    if kind is Binary and e.op == "%" and has_sizes(e.b) and interval(e.b)[0] > 0:
+        return 0, interval(e.b)[1] - 1
+    if kind is Binary and e.op == "*":
+        corners = [x * y for x in interval(e.a) for y in interval(e.b)]
+        return min(corners), max(corners)
+    if kind is Not or (kind is Binary and e.op in ("and", "or", *COMPARISONS)):
+        return 0, 1
+    return (-LARGE, LARGE) if kind is Binary or kind is Call else (0, LARGE)
 
 
 def operate(op: str, a: Expr, b: Expr) -> Expr:
@@ -146,7 +173,7 @@ def simplify(e: Expr) -> Expr:
     return substitute(e, {})
 
 
-# ---- divisors of registers: the alignment of addresses
+# ---- divisors of index expressions: the alignment of addresses
 
 
 def counters(block: Block) -> dict[str, int]:
@@ -156,6 +183,45 @@ def counters(block: Block) -> dict[str, int]:
         place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place
         counts = isinstance(place, Var) and (place.name in found or getattr(stmt, "dtype", None) == "i32")
         if counts:
-            step = multiple_of(stmt.val, {**found, place.name: 0})
+            step = divisor(stmt.val, {**found, place.name: 0})
             found[place.name] = gcd(found.get(place.name, 0), step)
     return found
+
+
+@each_once
+def divisor(e: Expr, strides: Mapping[str, int]) -> int:
+    """Return a number that divides every value of an expression; 0 for the number 0."""
+    return gcd(*_congruence(e, strides))
+
+
+def _congruence(e: Expr, strides: Mapping[str, int]) -> tuple[int, int]:
+    """Return a modulus and a remainder that every value of an expression has by it; the modulus 0 for a number."""
+    if is_int(e):
+        return 0, e
+    if isinstance(e, Sum):
+        parts = [(factor, *_congruence(atom, strides)) for atom, factor in e.terms]
+        rest = sum(factor * rest for factor, _, rest in parts)
+        return gcd(*(factor * modulus for factor, modulus, _ in parts)), e.constant + rest
+    if isinstance(e, Binary) and e.op == "%":
+        modulus, rest = _congruence(e.a, strides)
+        return gcd(modulus, divisor(e.b, strides)), rest
+    return _factor(e, strides), 0
+
+
+def _factor(e: Expr, strides: Mapping[str, int]) -> int:
+    """Return a number that divides every value of an expression which is no sum, remainder or number."""
+    if isinstance(e, Var):
+        return strides.get(e.name, 1)
+    if isinstance(e, Size):
+        return e.multiple
+    if isinstance(e, Binary) and e.op == "*":
+        return divisor(e.a, strides) * divisor(e.b, strides)
+    if isinstance(e, Binary) and e.op == "^":  # low bits that are zero in both stay so; 3 divides 24, not 24 ^ 9
+        both = divisor(e.a, strides) | divisor(e.b, strides)
+        return both & -both
+    if isinstance(e, Binary) and e.op == "//" and is_int(e.b):
+        whole, rest = divmod(divisor(e.a, strides), e.b)
+        return 1 if rest else whole
+    if isinstance(e, Call) and e.fn == "where":
+        return gcd(divisor(e.args[1], strides), divisor(e.args[2], strides))
+    return 1

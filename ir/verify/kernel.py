@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from ..atoms import ATOMS, WORD_BYTES
 from ..dtypes import INTEGERS
-from ..expr import Var, is_int, multiple_of, only_sizes
-from ..facts.index import counters
+from ..expr import Var, is_int, only_sizes
+from ..facts.index import counters, divisor
 from ..facts.layout import DTYPE_BYTES
 from ..facts.structure import NAMED, names_read
 from ..functions import opmath
@@ -159,7 +159,7 @@ class KernelCheck:
         unit = 1 if base.dtype is None else DTYPE_BYTES[base.dtype]
         if base.dtype is not None and dtype is not None and base.dtype != dtype:
             yield f"`{address.base}` points to {base.dtype}"
-        moved = (multiple_of(part, self.strides) for part in (address.offset, address.xor))
+        moved = (divisor(part, self.strides) for part in (address.offset, address.xor))
         reach = gcd(base.factor, *moved) * unit
         if size and reach % size:  # `width` has said what is wrong with a size of 0
             yield f"the address is a multiple of {reach} bytes only"
@@ -194,7 +194,7 @@ class KernelCheck:
         if not 1 <= stmt.block <= MOST_THREADS or stmt.shared < 0:
             yield f"a block has 1 to {MOST_THREADS} threads and no fewer than 0 bytes"
         self.cluster = stmt.cluster
-        if stmt.cluster < 1 or multiple_of(stmt.grid[0]) % stmt.cluster:
+        if stmt.cluster < 1 or divisor(stmt.grid[0], {}) % stmt.cluster:
             yield "the blocks in x are not whole clusters"
         self.names[BLOCK_INDEX[0]] = KnownName("index", divergent=stmt.cluster > 1)
 
@@ -211,7 +211,7 @@ class KernelCheck:
         if root.kind != "base":
             yield f"`{stmt.root}` is not an address"
             return
-        factor = gcd(root.factor, multiple_of(stmt.offset, self.strides))
+        factor = gcd(root.factor, divisor(stmt.offset, self.strides))
         base = KnownName("base", root.dtype, mutable=bool(stmt.mutable), writable=root.writable, factor=factor)
         yield from self.bind(stmt.dst, base)
 

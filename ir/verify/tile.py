@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..atoms import ATOMS
-from ..expr import Axis, Var, free_names, is_int, multiple_of, only_sizes
+from ..expr import Axis, Var, free_names, is_int, only_sizes
+from ..facts.index import divisor
 from ..facts.layout import all_shared_tile_bytes, stages, thread_count, tile_of, views_of
 from ..facts.structure import dependencies, replicated_names, summary, value_dtypes
 from ..functions import FUNCTIONS
@@ -166,7 +167,7 @@ class _TileCheck(Check):
         ):
             if have > limit:
                 yield f"{have} {what}, the limit is {limit}"
-        whole = bool(along) and multiple_of(along[-1])
+        whole = bool(along) and divisor(along[-1], {})
         if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and (not whole or whole % tile.cluster)):
             yield f"the last BLOCK axis is not a whole number of clusters of {tile.cluster}"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from dplc.ir.expr import Var, add, floordiv, modulo, multiple_of, multiply, subtract, xor
+from dplc.ir.expr import Var, add, floordiv, modulo, multiply, subtract, xor
+from dplc.ir.facts.index import divisor
 from dplc.ir.interp.scalar import evaluate
 
 LANE, WARP = Var("lane"), Var("warp")
@@ -15,11 +16,11 @@ def test_a_pair_of_words_in_a_swizzled_row_is_aligned() -> None:
     """`(lane*2 // 4)*16 + (lane*2 % 4)*4`: vectors of two floats, four to a chunk."""
     pairs = multiply(LANE, 2)
     address = add(multiply(floordiv(pairs, 4), 16), multiply(modulo(pairs, 4), 4))
-    assert multiple_of(address) == 8
-    assert multiple_of(multiply(modulo(multiply(LANE, 3), 4), 4)) == 4
+    assert divisor(address, {}) == 8
+    assert divisor(multiply(modulo(multiply(LANE, 3), 4), 4), {}) == 4
     last = add(multiply(LANE, 4), 3)  # of a vector in a row of 40 that runs backwards
-    assert multiple_of(add(subtract(multiply(floordiv(last, 40), 40), modulo(last, 40)), 39)) == 4
-    assert multiple_of(floordiv(WARP, 4), STRIDES) == 2 and multiple_of(floordiv(WARP, 16), STRIDES) == 1
+    assert divisor(add(subtract(multiply(floordiv(last, 40), 40), modulo(last, 40)), 39), {}) == 4
+    assert divisor(floordiv(WARP, 4), STRIDES) == 2 and divisor(floordiv(WARP, 16), STRIDES) == 1
 
 
 def test_it_divides_every_value() -> None:
@@ -37,7 +38,7 @@ def test_it_divides_every_value() -> None:
     sharp = 0
     for _ in range(300):
         e = drawn(3)
-        found = multiple_of(e, STRIDES)
+        found = divisor(e, STRIDES)
         values = [evaluate(e, {"lane": lane, "warp": 8 * warp}) for lane in range(32) for warp in range(5)]
         assert all(value == 0 if found == 0 else value % found == 0 for value in values), e
         sharp += found > 1

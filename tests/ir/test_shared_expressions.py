@@ -64,6 +64,7 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.expr.both": lambda e: expr.both(e, Var("z")),
     "ir.expr.either": lambda e: expr.either(e, Var("z")),
     "ir.expr.total": lambda e: expr.total((e, Var("z"))),
+    "ir.facts.index.divisor": lambda e: index.divisor(e, {}),
     "ir.facts.index.interval": index.interval,
     "ir.facts.index.greatest": index.greatest,
     "ir.facts.index.operate": lambda e: [index.operate(op, e, 6) for op in ("+", "//", "%", "<")],
