@@ -30,7 +30,6 @@ from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
 from ..language.rule_files import rule_source
 from ..language.sorts import READABLE
 from ..language.spelling import INDENT
-from ..prove.labels import label
 from ..rewrite.statements.compiled import CompiledRule
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.matcher import TermRuleWriter
@@ -46,6 +45,8 @@ def list_rules(flags: Flags) -> None:
     """List the passes of every pipeline in order, or the labels of all rules. Rules of files are checked first."""
     rules = load(flags.rules)
     if flags.proofs:
+        from ..prove.labels import label  # loads SymPy
+
         rules, given = loaded(flags.rules)
         own = [rule for rule in rules.rules.values() if rule.span.source.name in given]
         verdicts = {one.rule: one for one in check_rules(rules, own, CheckOptions(more=0))}

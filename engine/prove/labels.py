@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,39 +13,38 @@ from .equations import Equation, prove
 from .laws import ASSUMED, LAWS
 
 VALUES, INDICES = "proved for all ranks and sizes", "index maps proved for all sizes"
-TESTED, REFUTED = "tested", "refuted"
-NOT_VALUES = "a rule on {} is no equation between values on tensor"
+TESTED = "tested"
 
 
 @dataclass(frozen=True)
 class Label:
-    """Label of one rule. seconds: of the proof alone."""
+    """Label of one rule, and the proof or what it stops at."""
 
     rule: str
     label: str
     equation: Equation
-    seconds: float
 
 
 def label(rule: Rule, verdict: RuleVerdict | None = None) -> Label:
     """Label a rule. verdict: on programs, which comes first: no proof counts for a rule that is wrong on one."""
-    started = time.perf_counter()
     if verdict is not None and verdict.wrong is not None:
-        return Label(rule.name, REFUTED, Equation(verdict.wrong.problem), 0.0)
+        return Label(rule.name, "refuted", Equation(verdict.wrong.problem))
     if rule.level == "tensor":
         equation = prove(rule)
         text = TESTED if equation.stopped else VALUES
     else:
         proof = rules.prove(rule) if verdict is None and integers.solver_module() else verdict and verdict.proof
         text = INDICES if proof and proof.result == "proved" else TESTED
-        equation = Equation("; ".join(proof.open if proof else ()) or NOT_VALUES.format(rule.level))
-    return Label(rule.name, text, equation, time.perf_counter() - started)
+        equation = Equation(
+            "; ".join(proof.open if proof else ()) or f"a rule on {rule.level} is no equation between values on tensor"
+        )
+    return Label(rule.name, text, equation)
 
 
 def label_lines(labels: Sequence[Label]) -> Iterator[str]:
     """Yield the label of each rule with what it rests on, then the assumptions, the laws and the counts."""
     for one in labels:
-        yield f"{one.rule}: {one.label}" + (f", {1000 * one.seconds:.1f} ms" if one.label == VALUES else "")
+        yield f"{one.rule}: {one.label}"
         found = one.equation
         said = {"needs": ", ".join(found.needed), "laws": ", ".join(found.laws), "because": found.stopped}
         yield from (f"  {title}: {text}" for title, text in said.items() if text)

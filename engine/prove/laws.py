@@ -5,10 +5,9 @@ A test compares each law with the interpreter, or with the implementation of the
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ..language import core as s
@@ -49,11 +48,11 @@ LAWS: dict[str, tuple[str, ...]] = {
 ABOUT_AXES = ("axes", "image_axes", "disjoint", "rest", "folded_below")  # in use as soon as they are read
 
 
-@functools.cache
-def _pattern(form: str) -> re.Pattern[str]:
-    """Return the pattern of a form."""
-    names = re.sub(r"\b[VW]\b", lambda _: r"(\w+)", re.escape(form))
-    return re.compile(re.sub(r"\b[AB]\b", lambda _: r"(\w+|source_axes\(\w+\))", names))
+def _read(form: str, text: str) -> Iterator[tuple[str, ...]]:
+    """Yield the names in a text of a form."""
+    pattern = re.sub(r"\b[ABVW]\b", lambda _: r"(\w+|source_axes\(\w+\))", re.escape(form))
+    if found := re.fullmatch(pattern, text):
+        yield found.groups()
 
 
 class Assumptions:
@@ -66,19 +65,19 @@ class Assumptions:
 
     def __init__(self, conditions: Iterable[str], lets: Mapping[str, str], left: Values, right: Values):
         self.left, self.computed = left, lets
-        self.read: dict[str, list[tuple[str, ...]]] = {law: [] for law in LAWS}
-        for text, (law, (_, *forms)) in itertools.product((*conditions, *lets.values()), LAWS.items()):
-            plain = re.sub(r"\[(\w+)\]", r"\1", text)
-            self.read[law] += [found.groups() for form in forms if (found := _pattern(form).fullmatch(plain))]
+        plain = [re.sub(r"\[(\w+)\]", r"\1", text) for text in (*conditions, *lets.values())]
+        self.read: dict[str, list[Form]] = {
+            law: [names for text in plain for form in forms for names in _read(form, text)]
+            for law, (_, *forms) in LAWS.items()
+        }
         self.used = {law for law in ABOUT_AXES if self.read[law]}
-        self.first = {read[0]: read[1] for read in self.read["first_along"]}
-        self._rest = {name: (whole, part) for name, whole, part in self.read["rest"]}
+        self.first = dict(self.read["first_along"])
+        self._rest = {name: names for name, *names in self.read["rest"]}
         self._fixed = [*self.read["axes"], *self.read["image_axes"]]
         both = (*left.values(), *right.values())
-        folds: list[s.ReduceTerm | s.FoldTerm] = [*s.terms(both, s.ReduceTerm), *s.terms(both, s.FoldTerm)]
-        lists = {axis.name for fold in folds for axis in fold.over} - self._rest.keys()
-        lists |= {name for read in self.read["rest"] for name in read[1:]}
-        lists |= {name for part, _, whole in self.read["folded_below"] for name in (part, whole)}
+        folded = {axis.name for term in s.terms(both, s.ValueTerm) for axis in getattr(term, "over", ())}
+        lists = folded - self._rest.keys()
+        lists.update(*self._rest.values(), *(names[::2] for names in self.read["folded_below"]))
         lists |= {source_axes(term.map) for term in s.terms(both, s.MappedTerm) if term.map not in self.first}
         some = (some for n in range(1, len(lists) + 1) for some in itertools.combinations(sorted(lists), n))
         self.regions = ["&".join(names) for names in some if self._may_share(names)]
@@ -101,18 +100,19 @@ class Assumptions:
         fixed = [axes for axes, fixed in self._fixed if fixed == name]
         return [region for region in self.regions if not any(region in self.regions_of(axes) for axes in fixed)]
 
-    def exact(self, cast: str, operand: str) -> str | None:
-        """Return the law by which a cast of a named value changes nothing, or None."""
+    def exact(self, cast: str, operand: str) -> bool:
+        """Return whether a cast of a named value changes nothing, by a law that is in use from here on."""
         for x, y in self.read["same_dtype"]:
             if x == operand and getattr(self.left.get(y), "fn", "") == cast:
-                return "same_dtype"
+                self.used.add("same_dtype")
+                return True
         for x, y in self.read["widened"]:
             summand: Form = getattr(self.left.get(y), "x", None)
             terms = summand.operands if kind_of(summand) == ARITHMETIC else (summand,)
-            names = {getattr(term, "name", "") for term in terms}
-            if cast == "f32" and {x, operand} <= names:
-                return "widened"
-        return None
+            if cast == "f32" and {x, operand} <= {getattr(term, "name", "") for term in terms}:
+                self.used.add("widened")
+                return True
+        return False
 
 
 def kind_of(term: Form) -> str:

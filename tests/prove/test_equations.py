@@ -155,7 +155,7 @@ rewrite
 {}
 """
 STOPS = {
-    ("    y = x", "    y = divide(multiply(x, s), s)"): "the template needs `over(: s)` to be defined",
+    ("    y = x", "    y = divide(multiply(x, s), s)"): "the template needs `s` to be defined",
     ("    y = exp(x)", "    y = add(exp(x), multiply(log(s), 0.0))"): "to be defined, and the pattern does not",
     ("    y = Reduce(add, ks.., where(c, x, z))", "    y = where(c, Reduce(add, ks.., x), Reduce(add, ks.., z))"):
         "a condition varies along a reduced axis",
@@ -163,8 +163,8 @@ STOPS = {
     ("    y = Case(c, x, z)[is..]", "    y = Case(c, x[is..], z[is..])"): "`y` is `Case c",
     ("    y = x\nlet r = exact_reciprocal(c)", "    y = multiply(x, r)"): "`r` may be none",
     ("    y = x\nlet r = element_count([])", "    y = multiply(x, r)"): "`r = element_count([])` has no law",
-    ("    y = Reduce(add, ks.., x)", "    y = Reduce(add, ks.., f16(x))"): "`y` is `sum(ks: x)` by the pattern",
-    ("    y = x\nlet row = folded_below(x, ks)", "    y = Reduce(add, row.., x)"): "`y` is `x` by the pattern",
+    ("    y = Reduce(add, ks.., x)", "    y = Reduce(add, ks.., f16(x))"): "`y` is `Reduce add(x(ks), ks)` by the pattern",
+    ("    y = x\nlet row = folded_below(x, ks)", "    y = Reduce(add, row.., x)"): "`y` is `x(ks, ks&row)` by the pattern",
     ("    y = Index(i)", "    y = x"): "`Index(i)` has no normal form",
     ("    y = where(isinf(multiply(x, s)), 0.0, x)", "    y = x"): "is compared with -inf",
 }  # fmt: skip

@@ -39,7 +39,7 @@ def written(folder: Path, fn: str) -> Path:
 
 def test_right_rule_is_proved_with_its_assumptions(dplc: Command, tmp_path: Path) -> None:
     out = dplc("check --prove --examples 4", written(tmp_path, "add")).out
-    assert out.startswith("divide_once_more: proved for all ranks and sizes, ")
+    assert out.startswith("divide_once_more: proved for all ranks and sizes\n")
     assert "assumed: arithmetic on real numbers" in out and "1 rules: 1 proved for all ranks and sizes" in out
 
 
