@@ -10,11 +10,13 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DTYPES, DtypeName
-from ..ir.tensor import OperatorCall
+
+if TYPE_CHECKING:  # a machine that measures a pack has no IRs
+    from ..ir.tensor import OperatorCall
 
 Role = Literal["in", "out", "tensor_map"]
 

@@ -11,22 +11,25 @@ import argparse
 import contextlib
 import functools
 import json
+import multiprocessing
 import os
-import queue
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError
 from .contents import OpenPack, PackedCase
+from .worker import serve_pack
 
 # ---- the tasks of a pack, their results, and the file that is written after every case
 
@@ -35,6 +38,8 @@ RESULTS_FORMAT = "dplc results 1"
 TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
 STEPS = ("measure", "compile", "candidates", *TOOLS)
 START = 8.0  # seconds until a worker has imported torch, as expected
+START_LIMIT = 120.0  # the same, at most
+STARTS = 3  # failures in a row before giving up
 
 
 @dataclass(frozen=True)
@@ -138,61 +143,87 @@ class WorkerGone(Exception):
         self.killed = killed
 
 
-class WorkerHandle:
-    """Process that measures one case at a time."""
+class WorkerProcess:
+    """Process that measures: started at the first request, and again after it was killed or died.
 
-    def __init__(self, pack: OpenPack, memory: str) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-        self._process = subprocess.Popen(
-            worker_command(pack, memory), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            env=environment(), text=True, start_new_session=True,
-        )  # fmt: skip
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+    serve: the work of the process, as `worker.serve` does it; context: makes the process. about: what the process says
+    of its machine.
+    """
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(ValueError, OSError):
-            for line in self._process.stdout:
-                self._answers.put(json.loads(line))
-        self._answers.put(None)
+    def __init__(self, serve: Callable[[Connection], None], context: SpawnContext | ForkServerContext) -> None:
+        self.serve, self._context = serve, context
+        self.about: dict[str, Any] = {}
+        self._process: BaseProcess | None = None
+        self._pipe: Connection
+        self._printed = tempfile.NamedTemporaryFile(prefix="dplc-worker-")  # noqa: SIM115 - it lives as long as this
 
-    def answer(self, limit: float, key: str) -> dict[str, Any]:
-        """Return the next message that has a key. Raises WorkerGone, after `limit` seconds too."""
-        until = time.monotonic() + limit
-        while True:
-            try:
-                found = self._answers.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                self.kill()
-                raise WorkerGone(f"no answer after {limit:.0f} seconds: killed", killed=True) from None
-            if found is None:
-                raise WorkerGone(f"the process {self._end()}")
-            if "unusable" in found:
-                raise DplcError(f"nothing can be measured here: {found['unusable']}")
-            if key in found:
-                return found
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.is_alive()
 
-    def ask(self, item: PackItem, limit: float) -> dict[str, Any]:
-        """Return the result of an item. Raises WorkerGone."""
-        assert self._process.stdin is not None
+    def ask(self, request: object, limit: float) -> Any:
+        """Return the answer to a request. Raises WorkerGone, after `limit` seconds too; DplcError if none can start."""
+        self.start()
         try:
-            print(json.dumps({"do": item.do, "case": item.case.number}), file=self._process.stdin, flush=True)
-        except OSError:
-            raise WorkerGone(f"the process {self._end()}") from None
-        return self.answer(limit, "ended")
+            self._pipe.send(request)
+            if not self._pipe.poll(limit):
+                self.kill()
+                raise WorkerGone(f"no result after {limit:g} seconds: killed", killed=True)
+            answer, lost = self._pipe.recv()
+        except (OSError, EOFError):
+            raise WorkerGone(f"the process that ran it {self._end()}") from None
+        if lost:
+            self._end()
+        return answer
+
+    def start(self) -> None:
+        """Start the process unless it runs. Raises DplcError with its reason if it cannot measure."""
+        if self.running:
+            return
+        for _ in range(STARTS):
+            self.kill()
+            self._printed.truncate(0)
+            self._pipe, other = multiprocessing.Pipe()
+            arguments = self.serve, other, self._printed.name
+            self._process = self._context.Process(target=_run, args=arguments, daemon=True)
+            self._process.start()
+            other.close()
+            with contextlib.suppress(OSError, EOFError):
+                if self._pipe.poll(START_LIMIT):
+                    problem, self.about = self._pipe.recv()
+                    break
+            problem = f"the process for it {self._end()}"
+        if problem:
+            self.kill()
+            raise DplcError(f"nothing can be measured here: {problem}")
 
     def _end(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5.0)
-        code = self._process.poll()
+        """Make sure that the process has ended. Return how, with the last line that it printed."""
+        assert self._process is not None
+        self._process.join(10.0)
+        code = self._process.exitcode
         self.kill()
-        self._errors.seek(0)
-        return how_it_ended(code, self._errors.read().decode(errors="replace"))
+        return how_it_ended(code, Path(self._printed.name).read_text(errors="replace"))
 
     def kill(self) -> None:
-        """End the process, and what it started."""
-        end(self._process)
+        """End the process immediately, with the processes that it started."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid or 0, signal.SIGKILL)
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+            self._process = None
+
+
+def _run(work: Callable[[Connection], None], pipe: Connection, printed: str) -> None:
+    """Run in the process: a group of its own, so that Ctrl-C does not reach it; its prints go to a file."""
+    os.setsid()
+    file = os.open(printed, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    with contextlib.suppress(EOFError, OSError):  # the parent has ended
+        work(pipe)
 
 
 def how_it_ended(code: int | None, printed: str) -> str:
@@ -200,18 +231,6 @@ def how_it_ended(code: int | None, printed: str) -> str:
     how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return f"{how}: {lines[-1][:300]}" if lines else how
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """End a process that began a session, and what it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def worker_command(pack: OpenPack, *arguments: str) -> list[str]:
-    """Return the command that starts a worker."""
-    return [sys.executable, "-P", "-m", "dplc.codegen.pack.worker", str(pack.path), *arguments]
 
 
 def pack_of_this() -> str | None:
@@ -241,14 +260,15 @@ def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
     try:
         printed, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        end(process)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         return None, ""
     return process.returncode, printed
 
 
 FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
 SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at
-START_LIMIT = 120.0  # seconds until a worker has imported torch, at most
 LIMIT = {"measure": 40.0, "compile": 120.0, **dict.fromkeys(TOOLS, 60.0)}  # seconds of a case, at most
 SANITIZER_ERROR_CODE = 86  # exit code of compute-sanitizer that found something
 CLOCK_SECONDS = 10.0  # clocks are read again after this time
@@ -329,37 +349,23 @@ def _speeds(period: int) -> dict[str, float]:
 
 def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: str, limit: float | None) -> None:
     """Work on a group as long as there is time. Raises DplcError where no worker can be started."""
-    items, process, starts = list(group.items), None, 0
+    items, serve = list(group.items), functools.partial(serve_pack, results.pack.path, memory)
+    process = WorkerProcess(serve, multiprocessing.get_context("spawn"))
     try:
         while items:
             item = items[0]
-            if clock.left < item.seconds + (START if process is None else 0):
+            if clock.left < item.seconds + (0 if process.running else START):
                 break
-            if process is None:
-                process, starts = WorkerHandle(results.pack, memory), starts + 1
-                try:
-                    results.device = process.answer(START_LIMIT, "ready")["ready"]
-                except WorkerGone as gone:
-                    results.faults.append(f"{group.name}: no process to measure with: {gone}")
-                    process = None
-                    if starts > 3 + len(group.items) - len(items):
-                        break
-                    continue
-            items.pop(0)
-            whole = limit or LIMIT[item.do]
+            process.start()
+            results.device, whole = process.about, limit or LIMIT[item.do]
             most = min(whole, max(clock.left, 5.0))
             try:
-                answer = process.ask(item, most)
-                found, lost = answer["record"], answer["lost"]
+                found = process.ask((item.do, item.case.number), most)
             except WorkerGone as gone:
                 if gone.killed and most < whole:  # the minutes are over, which says nothing of the case
-                    items.insert(0, item)
-                    process = None
                     break
-                found, lost = {"status": "timeout" if gone.killed else "failed", "detail": str(gone)}, True
-            if lost:
-                process.kill()
-                process = None
+                found = {"status": "timeout" if gone.killed else "failed", "detail": str(gone)}
+            items.pop(0)
             if found.get("status") not in ("ok", None):
                 results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
                 if item.do == "compile":
@@ -368,8 +374,7 @@ def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: s
             tell(item, found, clock)
     finally:
         results.left += len(items)
-        if process is not None:
-            process.kill()
+        process.kill()
 
 
 def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: float | None) -> None:
@@ -385,7 +390,8 @@ def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: flo
         if most < item.seconds:
             results.left += len(group.items) - place
             return
-        alone = worker_command(results.pack, "alone", str(item.case.number))
+        worker = [sys.executable, "-P", "-m", "dplc.codegen.pack.worker"]
+        alone = [*worker, str(results.pack.path), str(item.case.number)]
         found = sanitized([program, "--tool", item.do, "--error-exitcode", str(SANITIZER_ERROR_CODE), *alone], most)
         if found["status"] != "ok":
             results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")

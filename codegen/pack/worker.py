@@ -1,6 +1,6 @@
 """The process that measures the cases of a pack on a GPU: what a kernel breaks there ends this process only.
 
-It reads the number of a case and answers with a line of JSON, one after the other. A case is right first: launched,
+It receives the number of a case and sends its record, one after the other. A case is right first: launched,
 captured and replayed, it is compared with float64 and with eager, both by torch on the same GPU. Only right cases are
 timed: events around a CUDA graph of all launches, after a write that fills the L2 cache with other data; and
 consecutive runs, which find in L2 what the one before left there.
@@ -9,7 +9,6 @@ consecutive runs, which find in L2 what the one before left there.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import statistics
@@ -17,8 +16,9 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
@@ -160,6 +160,23 @@ class PackWorker:
         return True
 
     # ---- a case
+    def answer(self, request: tuple[str, int]) -> tuple[dict[str, Any], bool]:
+        """Return the record of a case, and whether this process cannot continue. request: what to do, and its number.
+
+        What to do is "compile" or "measure".
+        """
+        do, number = request
+        case, lost = self.pack.cases[number], False
+        try:
+            with self.torch.no_grad():
+                record = self.compile(case) if do == "compile" else self.measure(case)
+        except DplcError as error:
+            lost = isinstance(error, DriverError) and error.number >= LOST
+            record = {"status": "failed", "detail": " ".join((error.what, *error.notes))}
+        except Exception as error:  # of torch: out of memory, or a context that a kernel of ours took down
+            record = {"status": "failed", "detail": f"{type(error).__name__}: {error}".splitlines()[0]}
+        return record, lost or not self.usable()
+
     def inputs(self, case: PackedCase) -> list[Any]:
         """Return random values, the same in every run of a pack."""
         torch, made = self.torch, []
@@ -381,52 +398,43 @@ def _same_bits(one: Any, other: Any) -> bool:
     return bool(torch.equal(one, other))
 
 
-def serve(pack: OpenPack, memory: str, requests: TextIO, answers: TextIO) -> None:
-    """Answer a line of JSON for each case: {"do": "measure" or "compile", "case": its number}."""
+class ServingWorker(Protocol):
+    """What a process measures with."""
 
-    def say(**message: Any) -> None:
-        print(json.dumps(message), file=answers, flush=True)
+    def about(self) -> dict[str, Any]: ...
+    def answer(self, request: Any) -> tuple[Any, bool]:
+        """Return the answer to a request, and whether this process cannot continue."""
 
+
+def serve(pipe: Connection, make: Callable[[], ServingWorker]) -> None:
+    """Send a problem, or "", and the machine; then answer requests until the other end closes."""
     try:
-        import torch
-
-        worker = PackWorker(pack, memory)
-        say(ready=worker.about())
+        worker = make()
     except (DplcError, RuntimeError) as error:
-        say(unusable=error.what if isinstance(error, DplcError) else str(error).splitlines()[0])
+        pipe.send((error.what if isinstance(error, DplcError) else str(error).splitlines()[0], {}))
         return
-    for line in requests:
-        wanted = json.loads(line)
-        case = pack.cases[wanted["case"]]
-        lost, record = False, dict[str, Any]()
-        try:
-            with torch.no_grad():
-                record = worker.compile(case) if wanted["do"] == "compile" else worker.measure(case)
-        except DplcError as error:
-            lost = isinstance(error, DriverError) and error.number >= LOST
-            record = {"status": "failed", "detail": " ".join((error.what, *error.notes))}
-        except Exception as error:  # of torch: out of memory, or a context that a kernel of ours took down
-            record = {"status": "failed", "detail": f"{type(error).__name__}: {error}".splitlines()[0]}
-        lost = lost or not worker.usable()
-        say(ended=wanted, record=record, lost=lost)
+    pipe.send(("", worker.about()))
+    while True:
+        answer, lost = worker.answer(pipe.recv())
+        pipe.send((answer, lost))
         if lost:
             os._exit(1)  # no destructor may touch the broken context
 
 
-def main(given: list[str]) -> None:
-    """Run `worker PACK MEMORY`, or `worker PACK alone NUMBER`."""
-    pack = OpenPack(Path(given[0]))
-    if given[1] == "alone":
-        try:
-            launch_alone(pack, pack.cases[int(given[2])])
-        except DplcError as error:
-            print(error.render(), file=sys.stderr)
-            sys.exit(1)
-        return
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what torch prints must not mix with the answers
-    serve(pack, given[1], sys.stdin, answers)
+def serve_pack(path: Path, memory: str, pipe: Connection) -> None:
+    """Measure cases of a pack. memory: as of a PackWorker."""
+    serve(pipe, lambda: PackWorker(OpenPack(path), memory))
+
+
+def main(path: str, number: str) -> None:
+    """Launch a case of a pack alone."""
+    pack = OpenPack(Path(path))
+    try:
+        launch_alone(pack, pack.cases[int(number)])
+    except DplcError as error:
+        print(error.render(), file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

@@ -6,17 +6,14 @@ import contextlib
 import fcntl
 import functools
 import math
-import multiprocessing
-import os
-import signal
 import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,9 +28,9 @@ from ...codegen.driver import Driver, DriverError
 from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
 from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import CudaKernel, Program
-from ...codegen.launch import DeviceError
-from ...codegen.pack.runner import gpu_speeds, how_it_ended
+from ...codegen.pack.runner import WorkerGone, WorkerProcess, gpu_speeds
 from ...codegen.pack.worker import BoundProgram, EventTimer
+from ...codegen.pack.worker import serve as serve_worker
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.interp.loop import run
@@ -327,8 +324,6 @@ def of_emulator(candidate: ScheduleCandidate) -> Details:
 
 
 LIMIT = 10.0  # seconds for one candidate
-START_LIMIT = 120.0  # seconds until the process is ready: it imports torch
-STARTS = 3  # failures in a row before giving up
 Build = Callable[[CudaKernel, str], bytes]
 
 
@@ -364,14 +359,18 @@ class Worker:
 
     def __init__(self, memory: str):
         if memory == "cuda" and not torch.cuda.is_available():
-            raise DeviceError("torch finds no CUDA device here")
+            raise DplcError("torch finds no CUDA device here")
         self.memory, self.driver = memory, Driver()
         self.timer = EventTimer(self.driver, self.driver.stream())
         self.arrays = ""
         self.inputs: Tensors = {}
         self.expected: Expected = {}
 
-    def measure(self, request: Measure) -> tuple[Score, bool]:
+    def about(self) -> dict[str, Any]:
+        """Return nothing: the details of a score name the machine."""
+        return {}
+
+    def answer(self, request: Measure) -> tuple[Score, bool]:
         """Return the score of a request, and whether this process cannot continue. Raises only for defects of dplc.
 
         The details of the score (see above) are those that this process knows. The status is `failed` if the driver
@@ -437,100 +436,12 @@ def gpu_alone() -> Iterator[None]:
         yield
 
 
-def serve(pipe: Connection, memory: str) -> None:
-    """Send a problem, or "" if there is a GPU; then answer requests until the other end closes."""
-    try:
-        worker = Worker(memory)
-    except (DplcError, RuntimeError) as error:
-        pipe.send(error.what if isinstance(error, DplcError) else str(error))
-        return
-    pipe.send("")
-    while True:
-        score, over = worker.measure(pipe.recv())
-        pipe.send((score, over))
-        if over:
-            os._exit(1)  # no destructor may touch the broken context
-
-
-serve_gpu = functools.partial(serve, memory="cuda")
-
-
-def _run(work: Callable[[Connection], None], pipe: Connection, printed: str) -> None:
-    """Run in the process: a group of its own, so that Ctrl-C does not reach it; its prints go to a file."""
-    os.setsid()
-    file = os.open(printed, os.O_WRONLY | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    with contextlib.suppress(EOFError, OSError):  # the parent has ended
-        work(pipe)
+def serve(pipe: Connection, memory: str = "cuda") -> None:
+    """Measure programs in a process."""
+    serve_worker(pipe, lambda: Worker(memory))
 
 
 # ---- in the process that searches
-
-
-class WorkerProcess:
-    """Process that measures: started at the first request, and again after it was killed or died."""
-
-    def __init__(self, serve: Callable[[Connection], None]):
-        self.serve = serve
-        self._process: ForkServerProcess | None = None
-        self._pipe: Connection
-        self._printed = tempfile.NamedTemporaryFile(prefix="dplc-worker-")  # noqa: SIM115 - it lives as long as this
-
-    def ask(self, request: Measure, limit: float) -> Score:
-        """Return the score, without details if the process gives no answer. Raises DeviceError if none can start."""
-        self.start()
-        try:
-            self._pipe.send(request)
-            if not self._pipe.poll(limit):
-                self.kill()
-                return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
-            received: tuple[Score, bool] = self._pipe.recv()
-        except (OSError, EOFError):
-            return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
-        score, over = received
-        if over:
-            self._end()
-        return score
-
-    def start(self) -> None:
-        """Start the process unless it runs. Raises DeviceError with its reason if it cannot measure."""
-        if self._process is not None and self._process.is_alive():
-            return
-        for _ in range(STARTS):
-            self.kill()
-            self._printed.truncate(0)
-            self._pipe, other = multiprocessing.Pipe()
-            arguments = self.serve, other, self._printed.name
-            self._process = processes().Process(target=here(_run), args=arguments, daemon=True)
-            self._process.start()
-            other.close()
-            with contextlib.suppress(OSError, EOFError):
-                if self._pipe.poll(START_LIMIT):
-                    problem = self._pipe.recv()
-                    break
-            problem = f"the process for it {self._end()}"
-        if problem:
-            self.kill()
-            raise DeviceError(f"nothing can be measured here: {problem}")
-
-    def _end(self) -> str:
-        """Make sure that the process has ended. Return how, with the last line that it printed."""
-        assert self._process is not None
-        self._process.join(10.0)
-        code = self._process.exitcode
-        self.kill()
-        return how_it_ended(code, Path(self._printed.name).read_text(errors="replace"))
-
-    def kill(self) -> None:
-        """End the process immediately, with the processes that it started."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid or 0, signal.SIGKILL)
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-            self._process = None
 
 
 class Measuring(contextlib.ExitStack):
@@ -543,13 +454,13 @@ class Measuring(contextlib.ExitStack):
     basis: Basis = "measured"
 
     def __init__(
-        self, target: Target, *, serve: Callable[[Connection], None] = serve_gpu, build: Build = cubin
+        self, target: Target, *, serve: Callable[[Connection], None] = serve, build: Build = cubin
     ):  # fmt: skip
         super().__init__()
         self.target, self.limit, self.build = target, LIMIT, build
         folder = tempfile.TemporaryDirectory(prefix="dplc-measure-", ignore_cleanup_errors=True)
         self._folder = Path(self.enter_context(folder))
-        self.process = WorkerProcess(serve)
+        self.process = WorkerProcess(here(serve), processes())
         self.callback(self.process.kill)
         self._turn = threading.Lock()
         self._saved: dict[Kernels, tuple[str, str]] = {}  # the compared part, and the file of the arrays
@@ -557,7 +468,7 @@ class Measuring(contextlib.ExitStack):
     def __call__(self, candidate: ScheduleCandidate) -> Score:
         """Compile a candidate, check it against float64 and time it, with symbolic dimensions at their examples.
 
-        Raises DeviceError if no process can be started.
+        Raises DplcError if no process can be started.
         """
         try:
             made = candidate.as_a_rule
@@ -574,9 +485,11 @@ class Measuring(contextlib.ExitStack):
                 self._saved[made.loops] = subject.checked, path
             checked, arrays = self._saved[made.loops]
             bare = tuple(replace(text, text="", comment="") for text in made.cuda)
-            score = self.process.ask(Measure(launches(made._replace(cuda=bare)), images, arrays), self.limit)
-        if not score.details:
-            return score
+            request = Measure(launches(made._replace(cuda=bare)), images, arrays)
+            try:
+                score: Score = self.process.ask(request, self.limit)
+            except WorkerGone as gone:
+                return Score(None, self.basis, "timeout" if gone.killed else "failed", str(gone))
         details = {**score.details, "compared": checked, "assembler": assembler()}
         if score.status == "ok":
             pairs = zip(made.kernels, details["registers"], strict=True)

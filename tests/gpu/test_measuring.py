@@ -17,7 +17,7 @@ from worker_on_mock import serve_mock, serve_nothing, serve_prints
 
 from dplc.codegen.build import build_host, host_text
 from dplc.codegen.kernel import CudaKernel
-from dplc.codegen.launch import DeviceError
+from dplc.codegen.pack import runner
 from dplc.codegen.pack.worker import LEAST_RUNS, MOST_RUNS
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
@@ -25,8 +25,8 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space
-from dplc.engine.tune import evaluators
 from dplc.engine.tune.evaluators import Measuring, cubin, measuring
+from dplc.ir.diagnostic import DplcError
 
 H200 = target("h200")
 
@@ -170,16 +170,16 @@ def test_compilers_run_side_by_side(evaluator: Measuring, build: Build) -> None:
 
 
 def test_a_process_that_cannot_start_is_said_once(product: ScheduleCandidate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluators, "STARTS", 1)
+    monkeypatch.setattr(runner, "STARTS", 1)
     for serve, said in ((serve_nothing, "ended with 1: no such luck"), (serve_prints, "ended with 0: x")):
-        with Measuring(H200, serve=serve, build=Build()) as broken, pytest.raises(DeviceError, match=said):
+        with Measuring(H200, serve=serve, build=Build()) as broken, pytest.raises(DplcError, match=said):
             broken(product)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu(product: ScheduleCandidate) -> None:
     assert measuring(H200) is None
-    with Measuring(H200) as alone, pytest.raises(DeviceError, match=r"nothing can be measured here: .*CUDA"):
+    with Measuring(H200) as alone, pytest.raises(DplcError, match=r"nothing can be measured here: .*CUDA"):
         alone(product)
 
 

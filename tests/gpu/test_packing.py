@@ -159,7 +159,7 @@ def test_faults_are_reported_and_the_next_cases_are_measured(driver: Path, tmp_p
     assert [found[name]["status"] for name in rows] == ["ok", "wrong", "failed", "timeout", "failed", "ok"]
     assert "WRONG at" in found["wrong"]["detail"] and "dplc" not in found["wrong"]
     assert re.search("error 700|died of", found["traps"]["detail"])
-    assert found["hangs"]["detail"] == "no answer after 9 seconds: killed"
+    assert found["hangs"]["detail"] == "no result after 9 seconds: killed"
     assert found["last"]["dplc"]["median_us"] > 0
     assert sum("(measure)" in fault for fault in results["faults"]) == 4
     assert "small, memcheck: compute-sanitizer is not here" in results["faults"] and results["sanitizer"] == []
