@@ -196,7 +196,6 @@ class Flags:
     allow_thin: bool = False
     few: Repeated = NONE
     # the tuning store
-    attempts: bool = False
     dry_run: bool = False
 
     @property
