@@ -8,7 +8,6 @@ from pathlib import Path
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ruleset import toolchain
 from ..store.store import (
-    VERSION,
     Entry,
     SqliteStore,
     TuningKey,
@@ -50,10 +49,10 @@ def stats(flags: Flags) -> None:
     kernels, size = len({entry.key.kernel for entry in entries}), store.path.stat().st_size
     if flags.as_json:
         rows = [{"device": device, "basis": basis, "entries": count} for (device, basis), count in devices]
-        print_json({"file": str(store.path), "bytes": size, "version": VERSION, "kernels": kernels, "devices": rows})
+        print_json({"file": str(store.path), "bytes": size, "kernels": kernels, "devices": rows})
         return
     write_lines(
-        f"{store.path}: {size} bytes, version {VERSION}",
+        f"{store.path}: {size} bytes",
         f"{kernels} kernels, {len(entries)} schedules",
         *(f"  {device}: {count} {basis}" for (device, basis), count in devices),
     )

@@ -176,7 +176,6 @@ class Flags:
     file: Path | None = None
     names: Repeated = NONE
     level: str | None = None
-    diff: bool = False
     lines: str | None = None
     op: str | None = None
     suite: Path | None = None
@@ -190,7 +189,6 @@ class Flags:
     examples: int = 40
     part: str = "1/1"
     prove: bool = False
-    proofs: bool = False
     mutate: bool = False
     guards: bool = False
     allow_thin: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
@@ -30,28 +29,19 @@ from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
 from ..language.rule_files import rule_source
 from ..language.sorts import READABLE
 from ..language.spelling import INDENT
-from ..prove.labels import label
 from ..rewrite.statements.compiled import CompiledRule
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.matcher import TermRuleWriter
 from ..rewrite.terms.rewriter import mentions_mat
 from ..ruleset import all_rule_files
-from ..verify.run import CheckOptions, check_rules
 from ..workbench import reference
 from .options import Flags, check_known
-from .output import bars, print_json, print_note, print_remark, print_text, write, write_file, write_lines
+from .output import bars, print_json, print_note, print_remark, print_text, write, write_file
 
 
 def list_rules(flags: Flags) -> None:
-    """List the passes of every pipeline in order, or the labels of all rules. Rules of files are checked first."""
+    """List the passes of every pipeline in order."""
     rules = load(flags.rules)
-    if flags.proofs:
-        rules, given = loaded(flags.rules)
-        own = [rule for rule in rules.rules.values() if rule.span.source.name in given]
-        verdicts = {one.rule: one for one in check_rules(rules, own, CheckOptions(more=0))}
-        labels = [label(rule, verdicts.get(rule.name)) for rule in rules.rules.values()]
-        write_lines(*(f"{one.rule}: {one.label}" for one in labels))
-        return
     if not flags.as_json:
         print_text(describe(rules), "rw")
         return
@@ -137,7 +127,7 @@ def test_rules(flags: Flags) -> None:
 
     A file may be an edited built-in one.
     """
-    paths = [*flags.files, *flags.rules]
+    paths = flags.files
     if flags.accept:
         accept_examples(paths)
     rules, sources = loaded(paths)
@@ -253,20 +243,9 @@ def lint_rules(flags: Flags) -> None:
             for finding in lint_rule(rule, each) if not names or rule.span.source.name in names else ():
                 once.setdefault((finding.check, finding.span), finding)
     found, (_, chosen) = once.values(), next(rules_in_force(rules, names))
-    if flags.as_json:
-        print_json(
-            [
-                {
-                    "place": one.span.location, "check": one.check, "what": one.what,
-                    "notes": one.notes, "help": one.hint,
-                }
-                for one in found
-            ]
-        )  # fmt: skip
-    else:
-        for finding in found:
-            print_note(finding.render())
-        write(f"{len(chosen)} rules, {len(found)} findings\n")
+    for finding in found:
+        print_note(finding.render())
+    write(f"{len(chosen)} rules, {len(found)} findings\n")
     if found:
         raise DplcError("the rules can be made shorter or clearer")
 
@@ -278,14 +257,14 @@ ANY_FILE = re.compile(b"")  # the file is given to be written
 
 
 def format_files(flags: Flags) -> None:
-    """Format files, list unformatted ones (`--check`), or show the changes (`--diff`). `-` is standard input.
+    """Format files, or list unformatted ones (`--check`). `-` is standard input.
 
     Raises UsageError for a missing file.
     """
-    paths, check, diff = flags.files, flags.check, flags.diff
+    paths, check = flags.files, flags.check
     if paths == [Path("-")]:
-        if check or diff:
-            raise UsageError("`-` prints standard input in its layout", hint="--check and --diff take files")
+        if check:
+            raise UsageError("`-` prints standard input in its layout", hint="--check takes files")
         write(formatted(Source("standard input", sys.stdin.read())))
         return
     for path in paths:
@@ -302,17 +281,12 @@ def format_files(flags: Flags) -> None:
         if text == source.text:
             continue
         wrong += 1
-        if diff:
-            before, after = (each.splitlines(keepends=True) for each in (source.text, text))
-            lines = difflib.unified_diff(before, after, str(path), f"{path}, laid out")
-            whole = (line if line.endswith("\n") else f"{line}\n\\ no newline\n" for line in lines)
-            print_text("".join(whole), "diff")
         if check:
             print_note(f"{path}: not laid out")
-        elif not diff:
+        else:
             write_file(path, text, ANY_FILE)
     counted = f"{wrong} of {len(files)} files"
-    if not (check or diff):
+    if not check:
         write(f"{counted} changed\n")
     raise_all(broken)
     if check and wrong:
@@ -419,12 +393,12 @@ def new_rule(flags: Flags) -> None:
 
 
 def _from_file(name: str, flags: Flags) -> str:
-    from .rewriting import read_dump
+    from .programs import units_of
 
     found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", flags.subject.name)
     assert found is not None
     path = Path(found[1])
-    level, _ = read_dump(path)
+    level, _ = units_of(path)
     text = path.read_text()
     first = int(found[2] or 1)
     last = int(found[3] or found[2] or len(text.splitlines()))

@@ -62,11 +62,11 @@ def test_a_store_is_listed_and_shown(dplc: Command, path: Path) -> None:
     """As text, and the counts as data."""
     size, stored = path.stat().st_size, ("--db", path)
     assert dplc("db stats", *stored).out == (
-        f"{path}: {size} bytes, version 1\n2 kernels, 3 schedules\n"
+        f"{path}: {size} bytes\n2 kernels, 3 schedules\n"
         "  GPU: 1 measured\n  GPU: 1 predicted\n  other GPU: 1 predicted\n"
     )
     devices = [{"device": name, "basis": basis, "entries": 1} for name, basis in FOUND]
-    record = {"dplc": __version__, "file": str(path), "bytes": size, "version": 1, "kernels": 2, "devices": devices}
+    record = {"dplc": __version__, "file": str(path), "bytes": size, "kernels": 2, "devices": devices}
     assert dplc("db stats --json", *stored).json == record
     assert dplc("db list", *stored).out == LISTED
     assert dplc("db list --device OTHER", *stored).out.split() == LISTED.splitlines()[-1].split()
