@@ -56,14 +56,13 @@ class KernelRecord(msgspec.Struct, kw_only=True):
 class RunRecord(msgspec.Struct, kw_only=True):
     """Run on the emulator. extent: whole, or which blocks. relative_error: against float64, over the largest value.
 
-    checked: the part that ran in checked mode. finding: the error, "" for none.
+    finding: the error, "" for none.
     """
 
     ok: bool = False
     extent: str
     seconds: float = 0.0
     relative_error: float | None = None
-    checked: str = "first and last block"
     finding: str = ""
 
 
@@ -242,22 +241,6 @@ def read_results(path: Path) -> PackResults:
     if found.format != FORMAT:
         raise DplcError(f"{path} is `{found.format}`; this dplc reads `{FORMAT}`", hint="measure again")
     return found
-
-
-def measured_cases(path: Path, suite: str) -> dict[str, MeasuredRecord]:
-    """Return the measured times of a suite's cases in a file of results, by name. Raises UsageError if it has none."""
-    results = read_results(path)
-    if suite not in results.suites:
-        suites = ", ".join(sorted(results.suites)) or "none"
-        raise UsageError(f"the results have no case of the suite `{suite}`", hint=f"suites there: {suites}")
-    device = {name: str(results.device.get(name, "")) for name in ("l2", "float32")}
-    return {
-        one.name: MeasuredRecord(
-            device=results.gpu, **device, relative_error=one.error, dplc=one.dplc, eager=one.eager,
-            torch_compile=one.torch_compile, wrong="" if one.status == "ok" else f"{one.status}: {one.detail}",
-        )
-        for one in results.of(suite)
-    }  # fmt: skip
 
 
 # ---- Tables of a benchmark: for a terminal, and as a Markdown page.

@@ -26,7 +26,6 @@ from ..bench.records import (
     comparison,
     kernel_layout,
     markdown_page,
-    measured_cases,
     read_results,
     summary,
 )
@@ -61,15 +60,11 @@ def bench(flags: Flags) -> None:
 
 
 def bench_suite(flags: Flags, steps: BenchSteps) -> None:
-    """Run `dplc bench SUITE`. With `--compare`, show the measured times next to the predicted ones."""
+    """Run `dplc bench SUITE`."""
     path = flags.subject.path
-    measured = measured_cases(flags.compare, path.stem) if flags.compare else {}
     suite = read_suite(path)
-    cases = suite.select(flags.only)
     with bars() as tell:
-        record = bench_cases(path, suite, cases, lambda: compiler_for(flags), steps, tell)
-    for case in record.cases:
-        case.measured = measured.get(case.name, case.measured)
+        record = bench_cases(path, suite, suite.select(flags.only), lambda: compiler_for(flags), steps, tell)
     show_bench(record, SUITE, flags)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ruleset import toolchain
 from ..store.store import (
-    VERSION,
     Entry,
     SqliteStore,
     TuningKey,
@@ -45,34 +44,22 @@ def _entries(flags: Flags) -> list[Entry]:
 def stats(flags: Flags) -> None:
     """Run `dplc db stats`."""
     with _opened(flags) as store:
-        entries, counts = store.select(), store.counts()
+        entries = store.select()
     devices = sorted(Counter((entry.key.device, entry.tuned.basis) for entry in entries).items())
-    size = store.path.stat().st_size
+    kernels, size = len({entry.key.kernel for entry in entries}), store.path.stat().st_size
     if flags.as_json:
         rows = [{"device": device, "basis": basis, "entries": count} for (device, basis), count in devices]
-        print_json({"file": str(store.path), "bytes": size, "version": VERSION, **counts, "devices": rows})
+        print_json({"file": str(store.path), "bytes": size, "kernels": kernels, "devices": rows})
         return
     write_lines(
-        f"{store.path}: {size} bytes, version {VERSION}",
-        f"{counts['kernels']} kernels, {counts['entries']} schedules, {counts['attempts']} attempts",
+        f"{store.path}: {size} bytes",
+        f"{kernels} kernels, {len(entries)} schedules",
         *(f"  {device}: {count} {basis}" for (device, basis), count in devices),
     )
 
 
 def list_entries(flags: Flags) -> None:
     """Run `dplc db list`."""
-    pairs = [(entry.key, entry.tuned) for entry in _entries(flags)]
-    if flags.as_json:
-        print_json([
-            {
-                "kernel": key.kernel, "extents": key.extents, "ranges": key.ranges, "device": key.device,
-                "arch": key.arch, "basis": tuned.basis, "microseconds": tuned.seconds * 1e6,
-                "default_microseconds": tuned.default_seconds * 1e6, "search": tuned.search, "tries": tuned.tries,
-                "checked": tuned.checked, "tools": key.tools,
-            }
-            for key, tuned in pairs
-        ])  # fmt: skip
-        return
     rows = (
         (
             key.kernel[:SHOWN], key.device, f"{tuned.seconds * 1e6:9.4g} us {tuned.basis}",
@@ -80,7 +67,7 @@ def list_entries(flags: Flags) -> None:
             ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key),
             f"{tuned.search}, {tuned.tries} tries",
         )
-        for key, tuned in pairs
+        for key, tuned in ((entry.key, entry.tuned) for entry in _entries(flags))
     )  # fmt: skip
     print_rows(("",) * 6, rows)
 
@@ -98,10 +85,7 @@ def show(flags: Flags) -> None:
     if not found:
         keys = {entry.key.kernel[:SHOWN] for entry in entries}
         raise UsageError(f"no kernel of the store begins with `{kernel}`", hint=did_you_mean(kernel[:SHOWN], keys))
-    if flags.as_json:
-        print_json(found)
-    else:
-        write("\n".join(map(_text, found)))
+    write("\n".join(map(_text, found)))
 
 
 def _text(entry: Entry) -> str:
@@ -122,11 +106,7 @@ def _text(entry: Entry) -> str:
 
 def export(flags: Flags) -> None:
     """Run `dplc db export`."""
-    if flags.attempts:
-        with _opened(flags) as store:
-            text = store.measurements()
-    else:
-        text = export_lines(_entries(flags))
+    text = export_lines(_entries(flags))
     if flags.file is None:
         write(text)
     else:
@@ -144,6 +124,6 @@ def import_file(flags: Flags) -> None:
 def prune(flags: Flags) -> None:
     """Run `dplc db prune`."""
     with _opened(flags, flags.rules) as store:
-        gone = store.prune(flags.attempts, flags.dry_run)
+        gone = store.prune(flags.dry_run)
     would = "would be " if flags.dry_run else ""
-    write(f"{gone['entries']} schedules and {gone['attempts']} attempts {would}removed from {store.path}\n")
+    write(f"{gone} schedules {would}removed from {store.path}\n")

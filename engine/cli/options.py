@@ -176,7 +176,6 @@ class Flags:
     file: Path | None = None
     names: Repeated = NONE
     level: str | None = None
-    diff: bool = False
     lines: str | None = None
     op: str | None = None
     suite: Path | None = None
@@ -196,7 +195,6 @@ class Flags:
     allow_thin: bool = False
     few: Repeated = NONE
     # the tuning store
-    attempts: bool = False
     dry_run: bool = False
 
     @property

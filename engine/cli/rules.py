@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
@@ -138,7 +137,7 @@ def test_rules(flags: Flags) -> None:
 
     A file may be an edited built-in one.
     """
-    paths = [*flags.files, *flags.rules]
+    paths = flags.files
     if flags.accept:
         accept_examples(paths)
     rules, sources = loaded(paths)
@@ -254,20 +253,9 @@ def lint_rules(flags: Flags) -> None:
             for finding in lint_rule(rule, each) if not names or rule.span.source.name in names else ():
                 once.setdefault((finding.check, finding.span), finding)
     found, (_, chosen) = once.values(), next(rules_in_force(rules, names))
-    if flags.as_json:
-        print_json(
-            [
-                {
-                    "place": one.span.location, "check": one.check, "what": one.what,
-                    "notes": one.notes, "help": one.hint,
-                }
-                for one in found
-            ]
-        )  # fmt: skip
-    else:
-        for finding in found:
-            print_note(finding.render())
-        write(f"{len(chosen)} rules, {len(found)} findings\n")
+    for finding in found:
+        print_note(finding.render())
+    write(f"{len(chosen)} rules, {len(found)} findings\n")
     if found:
         raise DplcError("the rules can be made shorter or clearer")
 
@@ -279,14 +267,14 @@ ANY_FILE = re.compile(b"")  # the file is given to be written
 
 
 def format_files(flags: Flags) -> None:
-    """Format files, list unformatted ones (`--check`), or show the changes (`--diff`). `-` is standard input.
+    """Format files, or list unformatted ones (`--check`). `-` is standard input.
 
     Raises UsageError for a missing file.
     """
-    paths, check, diff = flags.files, flags.check, flags.diff
+    paths, check = flags.files, flags.check
     if paths == [Path("-")]:
-        if check or diff:
-            raise UsageError("`-` prints standard input in its layout", hint="--check and --diff take files")
+        if check:
+            raise UsageError("`-` prints standard input in its layout", hint="--check takes files")
         write(formatted(Source("standard input", sys.stdin.read())))
         return
     for path in paths:
@@ -303,17 +291,12 @@ def format_files(flags: Flags) -> None:
         if text == source.text:
             continue
         wrong += 1
-        if diff:
-            before, after = (each.splitlines(keepends=True) for each in (source.text, text))
-            lines = difflib.unified_diff(before, after, str(path), f"{path}, laid out")
-            whole = (line if line.endswith("\n") else f"{line}\n\\ no newline\n" for line in lines)
-            print_text("".join(whole), "diff")
         if check:
             print_note(f"{path}: not laid out")
-        elif not diff:
+        else:
             write_file(path, text, ANY_FILE)
     counted = f"{wrong} of {len(files)} files"
-    if not (check or diff):
+    if not check:
         write(f"{counted} changed\n")
     raise_all(broken)
     if check and wrong:
@@ -420,12 +403,12 @@ def new_rule(flags: Flags) -> None:
 
 
 def _from_file(name: str, flags: Flags) -> str:
-    from .rewriting import read_dump
+    from .programs import units_of
 
     found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", flags.subject.name)
     assert found is not None
     path = Path(found[1])
-    level, _ = read_dump(path)
+    level, _ = units_of(path)
     text = path.read_text()
     first = int(found[2] or 1)
     last = int(found[3] or found[2] or len(text.splitlines()))

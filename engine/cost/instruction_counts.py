@@ -418,7 +418,7 @@ def counts_of(found: Features) -> InstructionCounts:
     if isinstance(waits, dict):
         odd |= {f"waits.{name}" for name in waits.keys() ^ known["waits"].keys()}
     if odd:
-        hint = "measure again: `dplc tune` keeps the features of what it measures"
+        hint = "measure again: a pack keeps the features of its kernels"
         raise DplcError(f"features that are not those of this model: {', '.join(sorted(odd))}", hint=hint)
     try:
         counts = msgspec.convert(found, InstructionCounts, strict=False)

@@ -17,7 +17,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, dataclass_transform
 
@@ -105,17 +105,6 @@ class Score(FrozenRecord):
     details: dict[str, Any] = {}
 
 
-class Attempt(FrozenRecord):
-    """One try of a search. program: structural key of the resulting Tile IR, or "" if there is none."""
-
-    schedule: Schedule
-    program: str
-    score: Score
-    search: str
-    seed: int
-    number: int
-
-
 class Tuned(FrozenRecord):
     """Best schedule of a kernel. checked: how it was compared with float64, such as `emulator, whole`."""
 
@@ -151,27 +140,6 @@ class Entry(FrozenRecord, kw_only=True):
         """Return whether the tools are those of `key`. Measurements do not depend on the model."""
         most = None if self.tuned.basis == "predicted" else 1
         return self.key.tools.split("; ")[:most] == key.tools.split("; ")[:most]
-
-
-class StoredAttempt(FrozenRecord):
-    """Row of the attempts."""
-
-    key: TuningKey
-    attempt: Attempt
-
-
-class Measurement(FrozenRecord, kw_only=True):
-    """One measured candidate, with the features that the cost model predicts it from.
-
-    launches: the instruction counts of each kernel (`cost.features`). about: the tools that measured it.
-    """
-
-    kernel: str
-    program: str
-    device: str
-    seconds: float
-    launches: list[dict[str, Any]]
-    about: str = ""
 
 
 class Evaluator(Protocol):
@@ -365,7 +333,7 @@ UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that 
 PATIENCE = 30.0  # seconds that a tuner waits for another one
 APPLICATION = 0x64706C63  # "dplc", in the header of the file
 VERSION = 1
-# entry, attempt: the record as JSON. The other columns are for look-ups; `place` is the position of the entry.
+# entry: the record as JSON. The other columns are for look-ups; `place` is the position of the entry.
 TABLES = (
     """CREATE TABLE entries (
         id INTEGER PRIMARY KEY, kernel TEXT NOT NULL, device TEXT NOT NULL, arch TEXT NOT NULL, family TEXT NOT NULL,
@@ -373,7 +341,6 @@ TABLES = (
     )""",
     "CREATE INDEX entries_by_kernel ON entries (kernel, device, arch)",
     "CREATE INDEX entries_by_family ON entries (family, device, arch)",
-    "CREATE TABLE attempts (id INTEGER PRIMARY KEY, measured INTEGER NOT NULL, attempt TEXT NOT NULL)",
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION}",
 )
@@ -434,18 +401,6 @@ class SqliteStore:
             return True
         return False
 
-    def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
-        """Store attempts, good and bad, in one transaction."""
-        rows = [
-            (
-                one.score.basis == "measured" and one.score.status == "ok",
-                _json(StoredAttempt(scored_key(key, one.score), one)),
-            )
-            for one in attempts
-        ]
-        with self._told(), transaction(self._open()) as db:
-            db.executemany("INSERT INTO attempts (measured, attempt) VALUES (?, ?)", rows)
-
     def close(self) -> None:
         """Close the file. The store may be used again."""
         if self._connection is not None:
@@ -495,47 +450,20 @@ class SqliteStore:
             return list(self._rows(self._open(), **columns))
         return []
 
-    def counts(self) -> dict[str, int]:
-        """Return the numbers of entries, attempts, and kernels that have an entry."""
-        found = self._fetched(
-            "SELECT (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM attempts),"
-            " (SELECT COUNT(DISTINCT kernel) FROM entries)"
-        )
-        return dict(zip(("entries", "attempts", "kernels"), *(found or [(0, 0, 0)]), strict=True))
+    def prune(self, dry_run: bool) -> int:
+        """Remove the entries that are not valid under the rules in force, and return their number.
 
-    def measurements(self) -> str:
-        """Return measured attempts with the features that a model computes with: a line of JSON each, sorted."""
-        lines = []
-        for (text,) in self._fetched("SELECT attempt FROM attempts WHERE measured ORDER BY id"):
-            with contextlib.suppress(*Unreadable):
-                found = msgspec.json.decode(text, type=StoredAttempt)
-                score = found.attempt.score
-                values = {
-                    "kernel": found.key.kernel, "program": found.attempt.program, "device": found.key.device,
-                    "seconds": score.seconds, "launches": score.details.get("launches"), "about": found.key.tools,
-                }  # fmt: skip
-                if values["launches"]:
-                    lines.append(f"{_json(msgspec.convert(values, Measurement))}\n")
-        return "".join(sorted(lines))
-
-    def prune(self, attempts: bool, dry_run: bool) -> dict[str, int]:
-        """Remove entries that are not valid under the rules in force, and all attempts if `attempts`.
-
-        Returns the numbers of removed entries and attempts. dry_run: only count them.
+        dry_run: only count them.
         """
         assert self.digests is not None
         rules = self.digests.rules.digest
-        entries = [one for one in self.select() if not self.holds(one, rules)]
-        gone = {"entries": len(entries), "attempts": self.counts()["attempts"] if attempts else 0}
-
+        gone = [one for one in self.select() if not self.holds(one, rules)]
         if not dry_run:
             with self._told():
                 with transaction(self._open()) as db:
-                    _delete(db, entries)
-                    if attempts:
-                        db.execute("DELETE FROM attempts")
+                    _delete(db, gone)
                 db.execute("VACUUM")
-        return gone
+        return len(gone)
 
     def add(self, entries: Iterable[Entry]) -> int:
         """Merge entries of another store, all or none. Return how many are new or faster. Raises DplcError."""
@@ -562,11 +490,6 @@ class SqliteStore:
                 self.say_once(f"note: entry {number} of the tuning store {self.path} is damaged and left out: {error}")
 
     # ---- the file
-    def _fetched(self, command: str) -> list[tuple[Any, ...]]:
-        with self._told():
-            return self._open().execute(command).fetchall()
-        return []
-
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         """Leave the block after a line if the file cannot be used. Raises DplcError instead if the store is strict."""
@@ -590,7 +513,6 @@ class CollectingStore:
     """Store that collects what a search stores, if the real one is on another machine."""
 
     tuned: Tuned | None = None
-    attempts: list[Attempt] = field(default_factory=list)
 
     def get(self, key: TuningKey) -> Tuned | None:
         return self.tuned
@@ -598,9 +520,6 @@ class CollectingStore:
     def put(self, key: TuningKey, tuned: Tuned) -> bool:
         self.tuned = tuned
         return True
-
-    def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
-        self.attempts += attempts
 
     def close(self) -> None:
         pass

@@ -42,7 +42,6 @@ from ...ir.sizes import sizes_in, telling
 from ...ir.verify.kernel import problems
 from ..bench.bench import BLOCKS, ENDS, WHOLE, Assembled, assembled, assembler, ratios, sampled, work_of
 from ..compiler import bound, buffer
-from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels
 from ..ruleset import here, processes
 from ..run.calls import in_float64, random_tensor
@@ -320,7 +319,7 @@ def of_emulator(candidate: ScheduleCandidate) -> Details:
 # A candidate that hangs is killed with that process after a time limit. A candidate that crashes costs a restart.
 # Either is one line in its score, and the search continues. `details` of a measured score hold: gpu, runs, median and
 # quartiles, the state of the L2 cache, clocks and temperature, the error against float64 and how much was compared, the
-# assembler, registers and spills, and `launches`, instruction counts from which the cost model predicts the time.
+# assembler, registers and spills.
 
 
 LIMIT = 10.0  # seconds for one candidate
@@ -491,7 +490,4 @@ class Measuring(contextlib.ExitStack):
             except WorkerGone as gone:
                 return Score(None, self.basis, "timeout" if gone.killed else "failed", str(gone))
         details = {**score.details, "compared": checked, "assembler": assembler()}
-        if score.status == "ok":
-            pairs = zip(made.kernels, details["registers"], strict=True)
-            details["launches"] = [features(instruction_counts(kernel, count)) for kernel, count in pairs]
         return msgspec.structs.replace(score, details=details)

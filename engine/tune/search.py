@@ -31,7 +31,7 @@ from ..schedule.space import (
     State,
     Token,
 )
-from ..store.store import UNFINISHED, Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
+from ..store.store import UNFINISHED, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
 from .evaluators import AHEAD, Verdict, verdict
 
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie
@@ -201,7 +201,6 @@ SEARCHES: dict[str, type[Search]] = {"hill": Hill, "random": Random}
 DEFAULT_SEARCH = "hill"  # the least regret of all (examples/suites/results/predicted/regret.md)
 REPEATS = 20  # tries per program after which a space counts as used up
 LEADERS = 8  # schedules of a kernel that are kept, in case the best is wrong
-REPORTED = 50  # attempts that are handed on at once
 SHARE = 0.1  # of the time of a search, for checks before its end
 FIRST = 0.3  # seconds that the first check is expected to take: a short search checks at its end only
 
@@ -261,9 +260,8 @@ def unheard(run: SearchRun, tried: Tried) -> None:
 class SearchRun:
     """One search and its results so far.
 
-    store: receives the attempts on each kernel, and the fastest right schedules, so that an interrupted search keeps
-    them. Checks run at improvements and take at most a tenth of the search; the details of an entry say if its search
-    has not ended.
+    store: receives the fastest right schedules of each kernel, so that an interrupted search keeps them. Checks run at
+    improvements and take at most a tenth of the search; the details of an entry say if its search has not ended.
 
     fastest: the fastest schedules of each kernel by itself, independent of the other kernels. curve: (try, programs,
     seconds) of every improvement. refused: rejected by the limits before anything was built; failed: rejected or wrong
@@ -290,7 +288,6 @@ class SearchRun:
         self.search = SEARCHES[self.options.search](self.space, random.Random(self.options.seed))
         self._scores: dict[str, Score] = {}  # of kernels
         self._known: set[str] = set()  # programs
-        self._attempts: dict[Program, list[Attempt]] = defaultdict(list)  # not handed on yet
         self._began = time.monotonic()
         self._checking, self._expected = 0.0, FIRST  # seconds of all checks, and of the next one
         self._kept: dict[Program, Leader] = {}  # leaders that are checked and stored
@@ -318,16 +315,21 @@ class SearchRun:
         curve = [[tries, programs, seconds * 1e6] for tries, programs, seconds in self.curve]
         return {"search": self.options.search, **{name: getattr(self, name) for name in names}, "curve": curve}
 
-    @property
-    def found_by(self) -> tuple[str, int, int]:
-        """Name of the search, its seed, and the number of the present try."""
-        return self.options.search, self.options.seed, self.tries
-
     def tuned(
         self, schedule: Schedule, seconds: float, default: float, checked: str, details: dict[str, object]
     ) -> Tuned:
         """Return a result for the store."""
-        return Tuned(schedule, seconds, self.default.basis, default, *self.found_by, checked, details)
+        return Tuned(
+            schedule,
+            seconds,
+            self.default.basis,
+            default,
+            self.options.search,
+            self.options.seed,
+            self.tries,
+            checked,
+            details,
+        )
 
     def key(self, start: Program) -> TuningKey:
         """Return the key of a kernel in the store."""
@@ -345,7 +347,6 @@ class SearchRun:
         except KeyboardInterrupt:
             self.interrupted = True
         self.seconds = time.monotonic() - self._began
-        self._hand_on(0)
         return self
 
     def _round(self, ahead: int, each: Callable[..., Iterable[Tried]]) -> bool:
@@ -396,7 +397,6 @@ class SearchRun:
             if part.key in self._scores:
                 continue
             self._scores[part.key] = own
-            self._attempts[part.loops].append(Attempt(part.schedule, part.key, own, *self.found_by))
             if own.seconds is not None:
                 leaders = *self.fastest.get(part.loops, ()), (own.seconds, part)
                 self.fastest[part.loops] = sorted(leaders, key=itemgetter(0))[:LEADERS]
@@ -412,7 +412,6 @@ class SearchRun:
         # rewards refer to the default, or to the first candidate that can be launched if the default cannot
         reference = self.default.seconds or (self.curve[0][2] if self.curve else None)
         self.search.observe(tried.candidate, reward(score, reference))
-        self._hand_on(REPORTED)
         if self.store is not None and self.options.check:
             self._keep_improvements(self.store)
         self.observe(self, tried)
@@ -459,13 +458,6 @@ class SearchRun:
                 store.put(self.key(start), self.tuned(candidate.schedule, seconds, default, how, details))
         self._expected = time.monotonic() - began
         self._checking += self._expected
-
-    def _hand_on(self, least: int) -> None:
-        if sum(map(len, self._attempts.values())) > least:
-            for start, attempts in self._attempts.items():
-                if self.store is not None:
-                    self.store.record(self.key(start), attempts)
-            self._attempts.clear()
 
 
 # ---- Log of a search: times by parameter value, and the tree of decisions, for every kind of search.

@@ -37,12 +37,10 @@ from ..run.calls import judge_program, run_eager
 from ..schedule.scheduling import Origin, Schedules, microseconds, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
-    Attempt,
     CollectingStore,
     Evaluator,
     FrozenRecord,
     Schedule,
-    Score,
     SqliteStore,
     Tuned,
     TuningKey,
@@ -136,9 +134,6 @@ def choose_schedule(space: Space, run: SearchRun) -> TuningOutcome:
     )  # fmt: skip
     if store is not None:
         wanted, outcome.before = run.key(space.loops), run.before(space.loops)
-        if wrong:
-            scores = [(one, Score(None, run.default.basis, "wrong", why)) for one, why in wrong]
-            store.record(wanted, [Attempt(one.schedule, one.key, score, *run.found_by) for one, score in scores])
         if checked and seconds is not None and usual is not None:
             details = dict(run.score(winner).details)
             with suppress(DplcError):  # the figures that the available tools report about the winner
@@ -336,7 +331,6 @@ class JobOutcome(FrozenRecord):
 
     key: TuningKey | None = None
     tuned: Tuned | None = None
-    attempts: tuple[Attempt, ...] = ()
     line: str = ""
     failed: str = ""
     interrupted: bool = False
@@ -505,11 +499,9 @@ def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
             outcome: JobOutcome = ray.get(task.remote(tune_one, replace(job, db=None)))
         except ray.exceptions.RayError as error:
             return JobOutcome(failed=f"Ray: {type(error).__name__}")
-        if job.db is not None and outcome.key is not None:
+        if job.db is not None and outcome.key is not None and outcome.tuned is not None:
             with SqliteStore(job.db, job.compiler.tools.rules) as store:
-                store.record(outcome.key, outcome.attempts)
-                if outcome.tuned is not None:
-                    store.put(outcome.key, outcome.tuned)
+                store.put(outcome.key, outcome.tuned)
         return outcome
 
     try:
@@ -537,8 +529,7 @@ def summary(outcomes: Sequence[JobOutcome]) -> str:
 def tune_job(job: Job, observe: Observer = unheard) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools, machine, options = job.compiler.tools, job.compiler.target, job.options
-    kept = CollectingStore()
-    used: TuningStore = kept if job.db is None else SqliteStore(job.db, tools.rules)
+    used: TuningStore = CollectingStore() if job.db is None else SqliteStore(job.db, tools.rules)
     with closing(used) as store, evaluator_for(machine, options) as evaluator:
         outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
         key = outcome.run.key((job.kernel,))
@@ -546,7 +537,7 @@ def tune_job(job: Job, observe: Observer = unheard) -> JobOutcome:
     wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
     run, times = outcome.run, f"{outcome.times}, {outcome.run.default.basis}"
     line = f"{times}; {run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
-    return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=run.interrupted)
+    return JobOutcome(key, tuned, line, interrupted=run.interrupted)
 
 
 def evaluator_for(machine: Target, options: SearchOptions) -> AbstractContextManager[Evaluator]:

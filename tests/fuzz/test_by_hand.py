@@ -11,8 +11,7 @@ from dumps import SIZED
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
 from dplc.engine.cli.options import Flags, Subject
-from dplc.engine.cli.programs import read_dump
-from dplc.engine.cli.rewriting import rewrite_file
+from dplc.engine.cli.programs import read_dump, rewrite_file
 from dplc.engine.compiler import compiler_with
 from dplc.engine.kernels.examples import read_subject, run_example
 from dplc.engine.language.check import require

@@ -22,7 +22,7 @@ from dplc.codegen.target import DEVICES, target
 from dplc.engine.bench.cases import read_suite
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
-from dplc.engine.cli import rewriting
+from dplc.engine.cli import programs
 from dplc.engine.cli.options import Flags, Subject
 from dplc.engine.compiler import Compiler, Stopwatch, compiler_with
 from dplc.engine.kernels.examples import run_examples
@@ -174,8 +174,8 @@ class Programs:
         text = m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
         self.path.write_text(text)
         compiler = Compiler(self.tools, self.machine, Trace() if dice.random() < 0.1 else None)
-        level, units = rewriting.rewrite_file(Flags(Subject("dump", (str(self.path),))), compiler, [])
-        rewriting.print_program(units, level)
+        level, units = programs.rewrite_file(Flags(Subject("dump", (str(self.path),))), compiler, [])
+        programs.print_program(units, level)
 
 
 PRECIOUS = "a file that no artefact may touch"

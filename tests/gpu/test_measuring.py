@@ -106,7 +106,6 @@ def test_what_is_right_is_timed_and_says_how(evaluator: Measuring, product: Sche
     assert details["l2"].startswith("cold: 2097152 bytes")
     assert details["launched"] == "CUDA graph" and details["warm_us"] > 0
     assert details["compared"] == "whole" and details["error"] < 1e-5
-    assert details["launches"][0]["threads"] == product.cuda[0].block
     assert {"clocks", "assembler", "registers", "spills"} <= details.keys()
 
 
@@ -123,7 +122,7 @@ def test_lengths_are_measured_at_their_hint(evaluator: Measuring, build: Build) 
     assert row.cuda[0].values == (37,) and "const int s" in row.cuda[0].text
     score = evaluator(row)
     assert score.status == "ok", score.detail
-    assert score.details["compared"] == "whole" and score.details["launches"][0]["blocks"] == row.cuda[0].blocks
+    assert score.details["compared"] == "whole"
     build.spoil = "if (s == 37) return;"
     assert evaluator(row).status == "wrong"
 

@@ -114,9 +114,7 @@ def unpacked(
     return done, json.loads(out.read_text()) if out.exists() else {}
 
 
-def test_pack_is_measured_without_the_compiler(
-    driver: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pack_is_measured_without_the_compiler(driver: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.dplc"
     boxes = case("boxes", "product", 128, dtype="bfloat16", rules=[str(OVERRIDES / "copies_by_tma.rw")])
     cases = case("relu.f32"), case("again"), case("masked", "masked"), case("two.bf16", "two", dtype="bfloat16"), boxes
@@ -140,12 +138,6 @@ def test_pack_is_measured_without_the_compiler(
     }
     shown = comparison(read_results(tmp_path / "results.json"))
     assert "| relu.f32 |" in shown and "5 of 5 right" in shown and "12 of 12 runs clean" in shown
-    compared = ("--compare", str(tmp_path / "results.json"), "--no-run", "--no-assemble")
-    with pytest.raises(SystemExit):
-        main(["bench", str(tmp_path / "small.json"), "--only", "relu", "--target", "h200", "--json", *compared])
-    (row,) = json.loads(capsys.readouterr().out)["cases"]
-    assert row["measured"]["dplc"]["median_us"] == results["cases"][0]["dplc"]["median_us"]
-    assert row["measured"]["device"] == "dplc mock GPU"
 
 
 def test_faults_are_reported_and_the_next_cases_are_measured(driver: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ WEIGHING = {
     "engine/kernels/fusion_pass.py": "Fusion is_renaming",
     "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph",
     "engine/store/store.py": (
-        "digest Decision TuningKey Score Attempt Tuned Entry StoredAttempt Measurement Evaluator key_of family "
+        "digest Decision TuningKey Score Tuned Entry Evaluator key_of family "
         "extents written_extents distance tools_of scored_key"
     ),
     "engine/explore/explore.py": "Cutting is_leaf",

@@ -136,7 +136,7 @@ def test_an_interrupt_keeps_what_was_found(path: Path) -> None:
     found = tuned(TWO, 50, path, observe)
     assert found.run.interrupted and found.run.tries == 5 and found.kept
     with SqliteStore(path, toolchain().rules) as store:
-        assert store.get(key_of_program(values(TWO))) is not None and store.counts()["attempts"] >= 3
+        assert store.get(key_of_program(values(TWO))) is not None
 
 
 def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

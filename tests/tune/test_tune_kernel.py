@@ -33,8 +33,6 @@ def test_a_winner_is_checked_and_remembered() -> None:
     assert outcome.kept and outcome.gain >= 1.0 and outcome.checked == "emulator, whole"
     assert store.tuned is not None and store.tuned.schedule == outcome.winner.schedule
     assert store.tuned.basis == "predicted" and store.tuned.details["counters_by"].startswith("emulator")
-    assert len(store.attempts) == outcome.run.programs and store.attempts[0].number == 1
-    assert {attempt.score.basis for attempt in store.attempts} == {"predicted"}
 
 
 def test_a_wrong_winner_is_told_and_never_kept() -> None:
@@ -44,7 +42,6 @@ def test_a_wrong_winner_is_told_and_never_kept() -> None:
     assert "half_a_sum" in {decision.rule for decision in wrong.schedule} and "differs" in why
     assert outcome.winner.key == outcome.default.key and outcome.checked
     assert store.tuned is not None and store.tuned.schedule == outcome.default.schedule
-    assert "wrong" in {attempt.score.status for attempt in store.attempts}
 
 
 def test_the_best_so_far_is_in_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
