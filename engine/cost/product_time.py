@@ -13,10 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...codegen.target import Target
-from ...ir.atoms import AtomRecord
-from ...ir.facts.layout import DTYPE_BYTES
 from ..language.rule import policy
-from .limits import MEMORY_TRIPS, fixed_seconds, traffic_seconds
+from .limits import fixed_seconds, traffic_seconds
 from .memory_model import BARRIER_CYCLES, CLUSTER_CYCLES, L2_SHARE, LANES, LINE, SHARED_CYCLES, WORD
 from .predict import BLOCK_RESERVE, UNHIDDEN, Array, register_budget
 
@@ -25,8 +23,8 @@ READ_PAIRS = 0.95  # the same of vectors of 8 bytes, of which half a wavefront i
 OVERHEAD = 2  # instructions of a step of a thread that are neither products nor reads: copies and addresses
 COPY = 4  # instructions of a copy that is narrower than a vector, or that leads through a register
 VECTOR = 4  # values that one instruction reads from shared memory
+ATOM_STEPS = 16  # steps of the reduction that an atom of 16-bit operands multiplies
 FRAGMENT_REGISTERS = 16  # registers of a thread for the operands of an atom
-MOST_GROUPS = 2  # groups of four warps of a block
 FMA, WARP, GROUP = "fma", "mma", "wgmma"  # what multiplies
 
 
@@ -119,11 +117,11 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
     """Return all candidates with the first decisions as given, and their seconds."""
     numbers = policy(target)
     chunks = (product.chunk,) if product.chunk else _chunks(product, target)
-    steps = ceildiv(product.depth, min(chunks))
+    steps = _ceildiv(product.depth, min(chunks))
     splits = (
         n
         for n in numbers.split_ways
-        if n * min(numbers.group_slots) <= steps and ceildiv(steps, ceildiv(steps, n)) == n
+        if n * numbers.split_chunks_each <= steps and _ceildiv(steps, _ceildiv(steps, n)) == n
     )
     offered: Array = (chunks, (1, *splits), numbers.tile_sides, numbers.tile_sides)
     lists = (*((value,) for value in fixed), *offered[len(fixed) :])
@@ -134,7 +132,7 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
         grid = _grid((lists[0], own, *lists[2:], threads, threads), numbers.most_accumulators // product.sums)
         for n, extent in ((2, product.rows), (3, product.columns)):
             grid = grid[:, (grid[n] < 2 * max(extent, SMALLEST)) | (grid[n] == min(lists[n]))]
-        blocks = product.batch * ceildiv(product.rows, grid[2]) * ceildiv(product.columns, grid[3])
+        blocks = product.batch * _ceildiv(product.rows, grid[2]) * _ceildiv(product.columns, grid[3])
         grid = grid[:, (grid[1] == min(own, default=1)) | (grid[1] * blocks <= FULL * target.multiprocessors)]
         grids.append(grid)
         seconds.append(times(product, unit, Decisions(*grid), target))
@@ -155,7 +153,7 @@ def _grid(lists: tuple[tuple[int, ...], ...], most: int) -> Array:
     return grid[:, (down * across == 1) | power]
 
 
-def ceildiv(a: Array, b: Array) -> Array:
+def _ceildiv(a: Array, b: Array) -> Array:
     """Divide and round up."""
     return -(-a // b)
 
@@ -174,16 +172,16 @@ class _Block(NamedTuple):
 def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     """Return the threads, registers and shared memory that the rules give a block, and whether it has room for them."""
     numbers, area = policy(target), d.rows * d.columns * p.sums
-    chunks = ceildiv(p.depth, d.chunk)
-    each = ceildiv(chunks, d.ways)
+    chunks = _ceildiv(p.depth, d.chunk)
+    each = _ceildiv(chunks, d.ways)
     stage = np.where(d.chunk < p.depth, _copied(p, d) * d.chunk, 1)  # nothing is copied without chunks
     slices = np.ones_like(area)
-    fits = (d.ways == 1) | (d.ways * min(numbers.group_slots) <= chunks) & (each * (d.ways - 1) < chunks)
+    fits = (d.ways == 1) | (d.ways * numbers.split_chunks_each <= chunks) & (each * (d.ways - 1) < chunks)
     most = max(target.smem // numbers.staged_share, target.shared_tile_bytes)
     fits &= (stage == 1) | (np.maximum(d.rows, d.columns) * d.chunk * p.item <= most)
     if unit == FMA:
         threads = d.rows * d.columns // (d.down * d.across)
-        blocks = p.batch * d.ways * ceildiv(p.rows, d.rows) * ceildiv(p.columns, d.columns)
+        blocks = p.batch * d.ways * _ceildiv(p.rows, d.rows) * _ceildiv(p.columns, d.columns)
         idle = numbers.slice_warps * LANES * target.multiprocessors // (threads * blocks)
         few = (threads <= 2 * LANES) & (_whole(p, d) | (p.left.work + p.right.work == 0))
         for n in numbers.slice_ways:
@@ -195,18 +193,15 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
         registers = once + of_row * d.down + of_column * d.across + of_output * d.down * d.across
         threads = threads * slices
     elif unit == WARP:
-        down, across = _warps(p, d, target)
+        down, across = _warps(p, d, numbers)
         threads = LANES * down * across
         registers = area // threads + FRAGMENT_REGISTERS
-        atom = atom_of(unit, p.item, target)
-        fits &= (d.rows % (atom.m * down) == 0) & (d.columns % (atom.n * across) == 0)
+        fits &= (d.rows % (16 * down) == 0) & (d.columns % (8 * across) == 0)
         fits &= d.columns & (d.columns - 1) == 0  # others leave a smaller share of the instructions to the products
     else:
-        atom = atom_of(unit, p.item, target)
-        threads = target.warpgroup * np.clip(d.rows // atom.m, 1, MOST_GROUPS)
+        threads = target.warpgroup * np.clip(d.rows // 64, 1, 2)
         registers = area // threads + FRAGMENT_REGISTERS
-        fits &= (d.rows % atom.m == 0) & (d.rows <= MOST_GROUPS * atom.m)
-        fits &= d.columns * p.item % target.swizzle_bytes == 0
+        fits &= (d.rows % 64 == 0) & (d.rows <= 128) & (d.columns % 64 == 0)
         fits &= d.chunk * p.item % target.swizzle_bytes == 0
     fits &= area <= numbers.most_accumulators * threads // slices
     registers = registers + numbers.address_registers
@@ -233,17 +228,10 @@ def _whole(p: Product, d: Decisions) -> Array:
     return (p.depth % d.chunk == 0) & (not p.guarded)
 
 
-def atom_of(unit: str, item: int, target: Target) -> AtomRecord:
-    """Return the first atom of a unit for operands of so many bytes."""
-    grouped = unit == GROUP
-    return next(a for a in target.atoms if a.asynchronous == grouped and DTYPE_BYTES[a.dtypes[0].name] == item)
-
-
-def _warps(p: Product, d: Decisions, target: Target) -> tuple[Array, Array]:
+def _warps(p: Product, d: Decisions, numbers: Array) -> tuple[Array, Array]:
     """Return the warps along the sides of a tile, as `fragment_tile` places them."""
-    side, atom = policy(target).fragment_side, atom_of(WARP, p.item, target)
-    down = np.maximum(np.minimum(2, d.rows // atom.m), d.rows // side)
-    return down, np.maximum(np.minimum(2, d.columns // atom.n), p.sums * d.columns // side)
+    down = np.maximum(np.minimum(2, d.rows // 16), d.rows // numbers.fragment_side)
+    return down, np.maximum(np.minimum(2, d.columns // 8), p.sums * d.columns // numbers.fragment_side)
 
 
 class _Work(NamedTuple):
@@ -257,7 +245,7 @@ class _Work(NamedTuple):
 
 def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) -> _Work:
     """Count the work of a block for one step of the reduction."""
-    area, copied = d.rows * d.columns * p.sums, _copied(p, d)
+    numbers, area, copied = policy(target), d.rows * d.columns * p.sums, _copied(p, d)
     warps = block.threads / LANES
     pipe = tensor = 0 * area
     if unit == FMA:
@@ -273,14 +261,12 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
             together = (d.rows * _shared(p.left) + d.columns * _shared(p.right)) / LANES
             issued = issued + np.where(_whole(p, d), np.minimum(own, together), own)
     elif unit == WARP:
-        down, across = _warps(p, d, target)
+        down, across = _warps(p, d, numbers)
         lines = ((d.rows * across + p.sums * d.columns * down) * p.item + copied) / LINE
-        issued = lines / VECTOR + warps / atom_of(unit, p.item, target).k  # one more for each atom
+        issued = lines / VECTOR + warps / ATOM_STEPS  # one more for each atom
         tensor = 2 * area / target.warp_product_share
     else:
-        lines = (
-            block.threads / target.warpgroup * (d.columns * p.sums + atom_of(unit, p.item, target).m) * p.item / LINE
-        )
+        lines = block.threads / target.warpgroup * (d.columns * p.sums + 64) * p.item / LINE
         issued, tensor = 0 * area, 2 * area
     vector = target.vector_bytes // p.item
     narrow = d.rows * (1 / p.left.width - 1 / vector) + p.sums * d.columns * (1 / p.right.width - 1 / vector)
@@ -302,66 +288,17 @@ def _shared(operand: OperandCost) -> float:
     return operand.work + COPY + operand.loads if operand.work else 0
 
 
-class Blocks(NamedTuple):
-    """Blocks of each candidate, their resources, and the work of one of them.
-
-    count: of blocks. threads, registers (of a thread), shared (bytes): of a block. dram: seconds of the device's
-    memory. fill: bytes from L2. lines: wavefronts. issued: instructions of warps. pipe: cycles of the fp32 pipe.
-    tensor: operations. alone: seconds by itself. bubbles: seconds without products if no other block is there. single:
-    factor of the instructions of a scheduler with a single warp.
-    """
-
-    count: Array
-    threads: Array
-    registers: Array
-    shared: Array
-    dram: Array
-    fill: Array
-    lines: Array
-    issued: Array
-    pipe: Array
-    tensor: Array
-    alone: Array
-    bubbles: Array
-    single: Array = 1.0
-
-
-def wave_seconds(b: Blocks, target: Target) -> Array:
-    """Return the seconds of a kernel: waves of blocks, each as long as its busiest resource, and the launch."""
-    warps = b.threads / LANES
-    resident = np.minimum(target.threads // b.threads, target.registers // (b.registers * b.threads))
-    resident = np.minimum(resident, (target.smem + BLOCK_RESERVE) // (b.shared + BLOCK_RESERVE))
-    resident = np.clip(resident, 1, target.blocks)
-    wide = resident * target.multiprocessors
-    full, rest = b.count // wide, b.count % wide
-    total = 0.0 * b.count
-    for number, waves in ((wide, full), (rest, np.minimum(rest, 1))):
-        each = ceildiv(number, target.multiprocessors)
-        issue = b.issued / (np.clip(each * warps, 1, target.schedulers) * target.issue_share)
-        issue = issue * np.where(each * warps <= target.schedulers, b.single, 1.0)
-        fill, tensor = (each * target.multiprocessors * count for count in (b.fill, b.tensor))
-        bounds = np.stack(np.broadcast_arrays(
-            b.dram * number, fill / target.l2_bytes_per_second, each * b.lines / target.clock,
-            each * np.maximum(issue, b.pipe) / target.clock, b.alone,
-            tensor / target.tensor_flops_per_second + np.where(each == 1, b.bubbles, 0),
-        ))  # fmt: skip
-        busiest = bounds.max(axis=0)
-        total += waves * (busiest + UNHIDDEN * (bounds.sum(axis=0) - busiest))
-    ends = np.where(resident == 1, full + np.minimum(rest, 1), 1)
-    return total + target.launch_seconds + MEMORY_TRIPS * target.memory_latency_seconds * np.maximum(ends, 1)
-
-
 @np.errstate(all="ignore")  # candidates that do not fit
 def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     """Return the seconds of a product by each candidate; infinite for one that does not fit a block.
 
     unit: what multiplies.
     """
-    p, several = product, d.ways > 1
+    numbers, p, several = policy(target), product, d.ways > 1
     block = _block(p, unit, d, target)
-    chunks = ceildiv(ceildiv(p.depth, d.chunk), d.ways)
+    chunks = _ceildiv(_ceildiv(p.depth, d.chunk), d.ways)
     issued, pipe, lines, tensor = (count * chunks * d.chunk for count in _work(p, unit, d, block, target))
-    rows, columns = ceildiv(p.rows, d.rows), ceildiv(p.columns, d.columns)
+    rows, columns = _ceildiv(p.rows, d.rows), _ceildiv(p.columns, d.columns)
     blocks, warps = p.batch * d.ways * rows * columns, block.threads / LANES
     fill = _copied(p, d) * chunks * d.chunk + d.rows * d.columns * p.sums * np.where(several, WORD, p.item)
     if unit == GROUP:  # two blocks of a cluster share the copies of an operand
@@ -376,10 +313,23 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     alone = (np.maximum(issued / np.minimum(target.schedulers, warps), lines) + chunks * barrier) / target.clock
     alone = np.where(block.stages > 2, np.maximum(alone, trip / np.maximum(block.stages - 1, 1)), alone + trip)
     bubbles = chunks * barrier / target.clock if unit == WARP else 0  # of warps that multiply, if no other block does
-    work = Blocks(
-        blocks, block.threads, block.registers, block.shared, dram / blocks, fill, lines, issued, pipe, tensor, alone,
-        bubbles,
-    )  # fmt: skip
-    total = wave_seconds(work, target)
+    resident = np.minimum(target.threads // block.threads, target.registers // (block.registers * block.threads))
+    resident = np.minimum(resident, (target.smem + BLOCK_RESERVE) // (block.shared + BLOCK_RESERVE))
+    resident = np.clip(resident, 1, target.blocks)
+    wide = resident * target.multiprocessors
+    full, rest = blocks // wide, blocks % wide
+    total = 0.0 * blocks
+    for number, waves in ((wide, full), (rest, np.minimum(rest, 1))):
+        each = _ceildiv(number, target.multiprocessors)
+        issue = issued / (np.clip(each * warps, 1, target.schedulers) * target.issue_share)
+        bounds = np.stack(np.broadcast_arrays(
+            dram * number / blocks, each * fill * target.multiprocessors / target.l2_bytes_per_second,
+            each * lines / target.clock, each * np.maximum(issue, pipe) / target.clock, alone,
+            each * tensor * target.multiprocessors / target.tensor_flops_per_second + np.where(each == 1, bubbles, 0),
+        ))  # fmt: skip
+        busiest = bounds.max(axis=0)
+        total += waves * (busiest + UNHIDDEN * (bounds.sum(axis=0) - busiest))
+    ends = np.where(resident == 1, full + np.minimum(rest, 1), 1)
+    total += target.launch_seconds + numbers.memory_trips * target.memory_latency_seconds * np.maximum(ends, 1)
     second = fixed_seconds(target) + (parts + p.others) * byte
     return np.where(block.fits, total + np.where(several, second, 0), math.inf)

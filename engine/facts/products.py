@@ -6,19 +6,17 @@ import math
 from collections.abc import Iterator
 from itertools import combinations
 
-from ...ir.expr import Axis, Call, Size, Var, free_names, linear
-from ...ir.facts.layout import DTYPE_BYTES, WORD, params, ranges_of, stages
+from ...ir.expr import Axis, Call, Size, Var, free_names
+from ...ir.facts.layout import DTYPE_BYTES, WORD, params, stages
 from ...ir.facts.structure import accumulators, dependencies, is_outer_product, summary
 from ...ir.loop import For, If, Load
 from ...ir.node import nodes, replace
 from ...ir.program import Block, Stmt
-from ...ir.ranges import Ranges, interval
 from ...ir.sizes import at_hint
 from ...ir.tile import Stage
-from ..cost.attention_time import Attention, one_pass, three_passes
 from ..cost.limits import COSTS
 from ..cost.product_time import FMA, GROUP, VECTOR, WARP, OperandCost, Product, least_seconds
-from ..language.evaluate import Value, fact
+from ..language.evaluate import fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
 from .accesses import accesses, values_held
@@ -188,39 +186,3 @@ def seconds_of(site: Site, product: Product | None, *decided: Size | int) -> flo
         return math.inf
     chunk, *others = map(at_hint, decided)
     return least_seconds(product, site.target, (chunk or product.depth, *others))
-
-
-@fact("attention_of(any*) -> record", "tile")
-def attention_of(site: Site, *given: Value) -> Attention:
-    """Return the attention of a kernel by its heads, rows, columns, products and results: see `Attention`.
-
-    The last two arguments are the end of the columns that a row sees, None where each row sees all, and whether tensor
-    cores multiply.
-    """
-    *extents, last, atoms = given
-    heads, rows, columns, products, results = map(at_hint, extents)
-    seen = columns if last is None else middle(last, ranges_of(site.kernel))
-    item = WORD // 2 if atoms else min(WORD, max(_item(site, load) for load in summary(site.tile_body).loads))
-    return Attention(heads, rows, columns, products, results, seen, last is not None, item, atoms, True)
-
-
-def middle(e: Value, ranges: Ranges) -> float:
-    """Return the value of an affine expression in the middle of the ranges of its variables."""
-    terms, constant = linear(e)
-    return constant + sum(factor * sum(interval(at_hint(atom), ranges)) / 2 for atom, factor in terms.items())
-
-
-@fact("in_one_pass(any*) -> num", "tensor tile")
-def in_one_pass(site: Site, attention: Attention, *decided: int) -> float:
-    """Return the predicted seconds of attention in one kernel by the decisions made so far, if the others are the best.
-
-    The decisions are, in this order, the rows of a block, the columns of a chunk, rows and columns of a thread. The
-    result is infinite if no tile fits.
-    """
-    return one_pass(attention, site.target, decided)
-
-
-@fact("in_three_passes(any) -> num", "tensor")
-def in_three_passes(site: Site, attention: Attention) -> float:
-    """Return the predicted seconds of attention in three kernels, which store the scores."""
-    return three_passes(attention, site.target)
