@@ -180,6 +180,7 @@ _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enab
 _OF_ALL = ("Median", "Nanmedian")  # without a dimension they name no index
 # What reads and writes files or the memory of another tensor: a program of another author must not.
 NO_VALUES = frozenset(("FromFile", "Resize", "ResizeAs", "Set"))
+_BY_STRIDES = ("AsStrided", "AsStridedCopy", "AsStridedScatter")  # read memory that a copy of their operand lacks
 # What torch's own functions read unchecked: a missing dimension ends the process with a signal.
 _TRANSFORMS = ("FftC2c", "FftR2c", "FftC2r")
 
@@ -294,7 +295,7 @@ def operator(op: str, args: Value) -> Any:
     import torch
 
     overload = resolve(op, args)
-    if overload is None or op in NO_VALUES or op == "Getitem":
+    if overload is None or op in (*NO_VALUES, *_BY_STRIDES, "Getitem"):
         raise DplcError(f"`{op}` is no operator of torch that can be called")
     name, _, which = overload.name.partition(".")
     found = getattr(getattr(torch.ops.aten, name), which or "default")

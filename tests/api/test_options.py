@@ -19,7 +19,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "target": ({"target": "h20"}, "did you mean `h200`"),
     "device": ({"device": "cuba"}, "did you mean `cuda`"),
     "rule": ({"settings": {"blockify_flt": {"T": 1}}}, "did you mean `blockify_flat`"),
-    "parameter": ({"settings": {"blockify_short": {"C": 1}}}, "its parameters are V, B"),
+    "parameter": ({"settings": {"blockify_short": {"C": 1}}}, "its parameters are V, R, B"),
     "no name": ({"settings": {"blockify_short": {5: 1}}}, "has no parameter `5`"),
     "value": ({"settings": {"rows_per_block": {"R": 3}}}, "not in the domain"),
     "no parameters": ({"settings": {"xor_smem": 3}}, "it takes a dict"),

@@ -13,7 +13,7 @@ import torch
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.emulator.executor import CheckingExecutor
-from dplc.codegen.judge import GATE
+from dplc.codegen.judge import GATE, judge
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
@@ -22,7 +22,6 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run import calls
 from dplc.engine.run.calls import run_reference
 from dplc.ir.expr import Var
 from dplc.ir.node import nodes
@@ -83,7 +82,7 @@ def error(compilation: Compilation, checker: CheckingExecutor | None = None) -> 
         found = checker.run(program, {name: compilation.captured.tensors[name].detach().numpy() for name in names})[
             program.outputs[0].name
         ]
-    return calls.error(torch.from_numpy(found).reshape(want.shape), want)[1]
+    return judge((torch.from_numpy(found).reshape(want.shape),), (want,)).relative
 
 
 SUBJECTS = {
