@@ -180,7 +180,7 @@ _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enab
 _OF_ALL = ("Median", "Nanmedian")  # without a dimension they name no index
 # What reads and writes files or the memory of another tensor: a program of another author must not.
 NO_VALUES = frozenset(("FromFile", "Resize", "ResizeAs", "Set"))
-_BY_STRIDES = ("AsStrided", "AsStridedCopy", "AsStridedScatter")  # read memory that a copy of their operand lacks
+_BY_STRIDES = ("AsStridedCopy", "AsStridedScatter")  # read memory that a copy of their operand lacks
 # What torch's own functions read unchecked: a missing dimension ends the process with a signal.
 _TRANSFORMS = ("FftC2c", "FftR2c", "FftC2r")
 
