@@ -57,6 +57,7 @@ NORMS = (
     "F.normalize(torch.randn(5, 7), dim=-1)", "F.cosine_similarity(torch.randn(5, 7), torch.randn(5, 7))",
 )  # fmt: skip
 ATTENTION = (
+    "F.scaled_dot_product_attention(torch.randn(1, 4, 3, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 4, 5, 8), enable_gqa=True)",
     "F.scaled_dot_product_attention(torch.randn(2, 3, 17, 8), torch.randn(2, 3, 17, 8), torch.randn(2, 3, 17, 8))",
     "F.scaled_dot_product_attention(torch.randn(1, 2, 17, 8), torch.randn(1, 2, 17, 8), torch.randn(1, 2, 17, 8), is_causal=True)",
     "F.scaled_dot_product_attention(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 11, 8), torch.randn(1, 2, 11, 6), scale=0.3)",
