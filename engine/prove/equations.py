@@ -185,7 +185,7 @@ class Side:
             return True
         if nf.kind(value) == "Reduce maximum" and nf.kind(value.args[0]) in self.unknown:
             return self._decided(value.args[0])
-        raise Stopped(f"`{nf.shown(value)}` is compared with -inf, and is no maximum of an unknown value")
+        raise Stopped(f"`{nf.shown(value)}` is compared with -inf, and is not a maximum of an unknown value")
 
     def _decided(self, condition: Form) -> bool:
         if nf.indices(condition):
@@ -226,7 +226,7 @@ def prove(rule: Rule) -> Equation:
 
 
 def _laws(rule: Rule, conditions: Sequence[str]) -> set[str]:
-    """Return the laws of a proof from some conditions of a rule. Raises Stopped, or DplcError for what is no value."""
+    """Return the laws of a proof from some conditions of a rule. Raises Stopped or DplcError."""
     left, right = defined(rule.match), defined(rule.rewrite)
     lets = {let.name: f"{let.name} = {expression(let.value)}" for let in rule.clauses if isinstance(let, s.LetClause)}
     facts = Assumptions(conditions, lets, left, right)

@@ -36,7 +36,8 @@ def label(rule: Rule, verdict: RuleVerdict | None = None) -> Label:
         proof = rules.prove(rule) if verdict is None and integers.solver_module() else verdict and verdict.proof
         text = INDICES if proof and proof.result == "proved" else TESTED
         equation = Equation(
-            "; ".join(proof.open if proof else ()) or f"a rule on {rule.level} is no equation between values on tensor"
+            "; ".join(proof.open if proof else ())
+            or f"a rule on {rule.level} is not an equation between values on tensor"
         )
     return Label(rule.name, text, equation)
 

@@ -209,7 +209,7 @@ def _congruence(e: Expr, strides: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _factor(e: Expr, strides: Mapping[str, int]) -> int:
-    """Return a number that divides every value of an expression which is no sum, remainder or number."""
+    """Return a number that divides every value of an expression other than a sum, a remainder or a number."""
     if isinstance(e, Var):
         return strides.get(e.name, 1)
     if isinstance(e, Size):

@@ -296,7 +296,7 @@ def operator(op: str, args: Value) -> Any:
 
     overload = resolve(op, args)
     if overload is None or op in (*NO_VALUES, *_BY_STRIDES, "Getitem"):
-        raise DplcError(f"`{op}` is no operator of torch that can be called")
+        raise DplcError(f"`{op}` is not an operator of torch that can be called")
     name, _, which = overload.name.partition(".")
     found = getattr(getattr(torch.ops.aten, name), which or "default")
     schema = found._schema

@@ -214,12 +214,12 @@ def test_tensors_without_elements() -> None:
 @pytest.mark.parametrize(
     ("op", "args", "message"),
     [
-        ("Resize", (("self", 1),), "no operator of torch that can be called"),
+        ("Resize", (("self", 1),), "not an operator of torch that can be called"),
         ("Transpose", (("self", 1), ("dim0", 0), ("dim1", 1)), "writes an argument or gives a view of one"),
         ("AsStrided", (("self", 1), ("size", (2,)), ("stride", (1,))), "writes an argument or gives a view of one"),
         ("Dropout", (("input", 1), ("p", 0.5), ("train", True)), "draws random numbers"),
-        ("Getitem", (("self", 1), ("index", 0)), "no operator of torch that can be called"),
-        ("System", (("self", 1),), "no operator of torch that can be called"),
+        ("Getitem", (("self", 1), ("index", 0)), "not an operator of torch that can be called"),
+        ("System", (("self", 1),), "not an operator of torch that can be called"),
     ],
 )
 def test_an_op_that_does_more_than_compute_is_not_called(op: str, args: Any, message: str) -> None:

@@ -16,6 +16,7 @@ from dplc.ir.expr import Var, add, compare, floordiv, modulo, multiply, subtract
 from dplc.ir.kernel import LoadFrom, Replicate
 from dplc.ir.loop import Load
 from dplc.ir.node import Expr, nodes
+from dplc.ir.tile import RegisterTile
 
 X = "x = torch.randn(2, {c}, {h}, {w}).to({dtype}); "
 PROGRAMS = {
@@ -44,6 +45,20 @@ def test_windows_that_slide_are_right(name: str, c: int, h: int, w: int, k: int,
     run_right(usual)
     if usual.captured.reference[0].shape[-2] % rows == 0:
         is_right(text, {"blockify_short": {"R": rows}})
+
+
+LONG_ROWS = (
+    "x = torch.randn(2, 3, 16, 600); F.conv2d(x, torch.randn(3, 1, 3, 3), padding=1, groups=3)",
+    "x = torch.randn(1, 2, 14, 701).half(); F.max_pool2d(x, (3, 2), 1)",
+    "x = torch.randn(2, 2, 8, 1100); F.conv_transpose2d(x, torch.randn(2, 1, 5, 1), groups=2)",
+)
+
+
+@pytest.mark.parametrize("text", LONG_ROWS)
+def test_blocks_of_long_rows_are_coarsened(text: str) -> None:
+    made = compiled(text, {"coarsen_rows": {"R": 4}})
+    assert list(nodes(made.tile, RegisterTile))
+    run_right(made)
 
 
 WINDOWS = {
