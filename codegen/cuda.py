@@ -460,7 +460,7 @@ KEYWORDS = frozenset(
 OURS = ("dplc", "DPLC")  # what the prelude's own names begin with
 BOUND = {
     THREAD: "threadIdx.x",
-    **dict(zip(BLOCK_INDEX, ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=True)),
+    **dict(zip(BLOCK_INDEX, ("blockIdx.x", "blockIdx.y", "blockIdx.z"))),
     SHARED: SHARED,
 }
 
@@ -580,7 +580,7 @@ def bound(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKer
 def _at_sizes(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKernel:
     """Return a printed kernel with the grid, the shapes and the arguments that follow from its sizes."""
     launch: Any = kernel.body[0]
-    buffers = zip(kernel.params, made.params, strict=False)  # tensor maps follow
+    buffers = zip(kernel.params, made.params)  # tensor maps follow
     shapes = {param.name: tuple(value_of(n, sizes) for n in buffer.shape) for buffer, param in buffers}
     params = tuple(replace(p, shape=shapes[p.box.source if p.box else p.name]) for p in made.params)
     x, y, z = (value_of(extent, sizes) for extent in launch.grid)

@@ -369,7 +369,7 @@ def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) 
     """Return the sum of index expressions, each times a number or a size, without building intermediate sums."""
     terms: dict[Any, int] = {}
     constant = 0
-    for item, factor in zip(items, factors, strict=False):
+    for item, factor in zip(items, factors):
         if factor.__class__ is not int:
             item, factor = multiply(item, factor), 1
         kind = item.__class__

@@ -262,7 +262,7 @@ def _least_of_products(terms: Mapping[Any, Fraction | int]) -> Fraction | int:
         ends = {atom: size_ends(atom) for atom in terms}
         return sum(n * ends[atom][n < 0] for atom, n in terms.items())
     corners = itertools.product(*(size_ends(atom) for atom, _ in factors))
-    found = (dict(zip(factors, corner, strict=True)) for corner in corners)
+    found = (dict(zip(factors, corner)) for corner in corners)
     return min(sum(n * math.prod(at[f] for f in products[atom]) for atom, n in terms.items()) for at in found)
 
 

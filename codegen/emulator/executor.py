@@ -332,7 +332,7 @@ def run_kernels(
     options = LaunchOptions(None, None if blocks is None else tuple(blocks), order, True, False)
     for kernel, cuda in zip(kernels, printed, strict=True):
         bound: dict[str, DeviceMemory] = {}
-        for param, place in zip(kernel.params, cuda.params, strict=False):
+        for param, place in zip(kernel.params, cuda.params):
             if place.role == "out":
                 memory[param.name] = DeviceBuffer(place)
             elif param.name not in memory:

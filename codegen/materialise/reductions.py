@@ -228,7 +228,7 @@ class RegisterSteps:
         exchanges = {part: Exchange(self.low, held, split) for part, held in parts.items()}
         self.out += put_all(self.low, exchanges.values())
         read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
-        return [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
+        return [dict(zip(read, values)) for values in zip(*read.values(), strict=True)]
 
     def partials(self, exchange: Exchange) -> list[Held]:
         """Return every partial value of this thread's group, in registers."""

@@ -214,7 +214,7 @@ def bindings(sizes: Mapping[str, Size], asked: Sequence[str], single: str = "") 
     if math.prod(map(len, given.values())) > MOST_RUNS:
         raise UsageError(f"--size: more than {MOST_RUNS} combinations")
     points = itertools.product(*(given[name] for name in sizes))
-    found = [dict(zip(sizes, point, strict=True)) for point in points]
+    found = [dict(zip(sizes, point)) for point in points]
     if single and len(found) > 1:
         raise UsageError(f"{single}: give one number of each size")
     return found
@@ -515,7 +515,7 @@ def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring
 def print_table(record: BenchRecord, layout: TableLayout) -> None:
     """Print the table of a benchmark, wrong cases in red; below it the totals and the problems."""
     titles, texts = layout.table(record)
-    pairs = zip(record.cases, texts, strict=True)
+    pairs = zip(record.cases, texts)
     rows = [[Text(cell, "red" if case.problem else "") for cell in cells] for case, cells in pairs]
     print_rows(titles, rows, left=(titles[0], "bound"))
     write(f"{record.target} ({record.arch}): {layout.summary(record)}.\n")

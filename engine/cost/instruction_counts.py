@@ -379,7 +379,7 @@ class _Counter:
             return here
         asked = [name for name in here.iterations if name in free_names(condition)]
         grid = np.ix_(*(here.iterations[name] for name in asked), (0,), (0,))
-        holds = self.value(condition, dict(zip(asked, grid, strict=False)))
+        holds = self.value(condition, dict(zip(asked, grid)))
         if holds is None:
             return here
         each = (here.mask & np.asarray(holds, bool)).reshape(-1, *here.mask.shape)

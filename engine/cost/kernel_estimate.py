@@ -61,7 +61,7 @@ class BlockWork(NamedTuple):
     products: float = 0.0
 
     def plus(self, more: BlockWork, times: int = 1) -> BlockWork:
-        return BlockWork(*[one + other * times for one, other in zip(self, more, strict=True)])
+        return BlockWork(*[one + other * times for one, other in zip(self, more)])
 
 
 class EstimatedValue(NamedTuple):
@@ -315,7 +315,7 @@ def price(estimate: KernelEstimate, target: Target) -> Price:
     if reason := kernel.refused():
         return impossible(reason)
     menu = kernel.menu()
-    tiles = [dict(zip(menu, sides, strict=True)) for sides in itertools.product(*menu.values())]
+    tiles = [dict(zip(menu, sides)) for sides in itertools.product(*menu.values())]
     work = {resident: kernel.loads(resident) for resident in ((True, False) if kernel.again else (True,))}
     seconds, size = min(
         (

@@ -491,7 +491,7 @@ def letters(site: TorchSite, equation: str, operands: Tensors) -> Any:
             have = found.get(name, ())
             found[name] = run = (*map(site.axis, extents[: max(0, len(extents) - len(have))]), *have)
             own += run[len(run) - len(extents) :]  # `...` of an operand may have fewer dimensions than that of another
-            for o, n in zip(reversed(run), reversed(extents), strict=False):
+            for o, n in zip(reversed(run), reversed(extents)):
                 site.slots[o].extent = max(site.extent(o), n)
         found[number] = own
     return found

@@ -403,7 +403,7 @@ def describe(rules: RuleSet) -> str:
 
 def _block(head: str, rows: list[tuple[str, str, str]], out: Iterable[s.Without]) -> str:
     rows += [(f"- without {w.name}", line_of(w.span), w.reason or "") for w in out]
-    width, place, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    width, place, _ = (max(map(len, column)) for column in zip(*rows))
     lines = [f"    {text:{width}}  {location:{place}}  {reason}".rstrip() for text, location, reason in rows]
     return "\n".join([head, *lines])
 

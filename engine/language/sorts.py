@@ -307,7 +307,7 @@ class Inference(Complaining):
         wanted: Iterable[str] = repeat("any")
         if fact is not None and not any(isinstance(item, s.Run) for item in node.items):
             wanted = chain(fact.arguments, repeat(fact.arguments[-1] if fact.most is None else "any"))
-        for n, (item, sort) in enumerate(zip(node.items, wanted, strict=False), 1):
+        for n, (item, sort) in enumerate(zip(node.items, wanted), 1):
             self.want(item, sort_of(sort), f"argument {n} of `{node.fn}`")
         if fact is not None:
             return sort_of(fact.result)

@@ -317,7 +317,7 @@ def save(
             tell("assembling", 0, len(kernels))
             with ThreadPoolExecutor(WORKERS) as pool:
                 images = pool.map(lambda kernel: build_device(device_text([kernel]), compilation.target.arch), kernels)
-                for done, (kernel, image) in enumerate(zip(kernels, images, strict=True), 1):
+                for done, (kernel, image) in enumerate(zip(kernels, images), 1):
                     (place / "cubin" / f"{kernel.name}.cubin").write_bytes(image)
                     tell("assembling", done, len(kernels))
         constants = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in part.constants().items()}
@@ -396,7 +396,7 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
 
     whole = part("")
     rows = tuple(part(f"rows/{place}/") for place in range(len(whole.plan.rows)))
-    table = enumerate(zip(whole.plan.rows, rows, strict=True))
+    table = enumerate(zip(whole.plan.rows, rows))
     problems = (f"row {n}: {what}" for n, (when, row) in table for what in _row(whole.plan, when, row.plan))
     _raise_first(problems, folder / PLAN)
     return replace(whole, rows=rows)
@@ -459,7 +459,7 @@ def _problems(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str,
 def _results(plan: PlanFile, sizes: Binding) -> Iterator[str]:
     if len(plan.results) != len(plan.outputs):
         yield f"`results` has {len(plan.results)} entries for {len(plan.outputs)} outputs"
-    for output, result in zip(buffers_at(plan.outputs, sizes), buffers_at(plan.results, sizes), strict=False):
+    for output, result in zip(buffers_at(plan.outputs, sizes), buffers_at(plan.results, sizes)):
         if (output.name, output.dtype, output.size) != (result.name, result.dtype, result.size):
             yield f"`results`: {result.dtype}{list(result.shape)} is not what output `{output.name}` holds"
 

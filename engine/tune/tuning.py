@@ -410,7 +410,7 @@ def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
         axes[found[1]] = list(dict.fromkeys(int(value) for value in found[2].split(",")))
     if math.prod(map(len, axes.values())) > LARGEST_GRID:
         raise UsageError(f"--grid has more than {LARGEST_GRID} points")
-    yield from (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    yield from (dict(zip(axes, values)) for values in itertools.product(*axes.values()))
 
 
 def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path | None = None) -> list[Job]:

@@ -442,7 +442,7 @@ class TermInstance(Drawing):
         own = tuple(Axis(f"{name}_{n}", extent) for n in range(len(indices)))
         x = self.known(name, self.stored, Input(name, own))
         named = {axis: self.axis(axis) for axis in sorted(names_in(indices))}
-        return compose.remap(x, dict(zip(axes(x), (substitute(read_expr(e), named) for e in indices), strict=False)))
+        return compose.remap(x, dict(zip(axes(x), (substitute(read_expr(e), named) for e in indices))))
 
     def axis(self, name: str) -> Axis:
         """Return an axis that the pattern names, with the extent that the pattern gives."""

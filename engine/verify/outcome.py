@@ -270,7 +270,7 @@ def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
         *counts, guards, tested = _sums(of)
         time = f"{sum(v.seconds for v in of):.1f}"
         rows.append((name, of[0].level, *map(str, counts), f"{tested}/{guards}", time, result))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(map("{:{}{}}".format, row, ALIGNED, widths)).rstrip() for row in rows]
     lines += ["", LEGEND]
     untested = [f'{v.rule}: no subject violates "{reason}"' for v in verdicts for reason in v.untested]

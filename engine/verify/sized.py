@@ -149,7 +149,7 @@ def _through(a: Any, b: Any, other: int, size: Size) -> Any:
     """
     if type(a) is type(b):
         if isinstance(a, tuple) and len(a) == len(b):
-            return tuple(_through(x, y, other, size) for x, y in zip(a, b, strict=True))
+            return tuple(_through(x, y, other, size) for x, y in zip(a, b))
         if isinstance(a, Node):
             return type(a)(*_through(values(a), values(b), other, size))
         if type(a) is int:

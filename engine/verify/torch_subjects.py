@@ -330,7 +330,7 @@ def _as_op(op: TorchOp, new: str, fixed: dict[str, Value]) -> TorchOp:
     own = resolve(op.op, given)
     old = own.arguments if own else ()
     for overload in overloads(new):
-        names = {ours.name: its.name for ours, its in zip(old, overload.arguments, strict=False)}
+        names = {ours.name: its.name for ours, its in zip(old, overload.arguments)}
         args = {names.get(name, ""): value for name, value in given}
         if accepts(overload, args):
             return replace(op, op=new, args=tuple(args.items()))

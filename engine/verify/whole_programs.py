@@ -218,7 +218,7 @@ def _threads(body: Block, name: str) -> int:
     boxes = {stage.dst: stage.box for stage in nodes(body, Stage)}
     fitting = []
     for load in nodes(body, Load):
-        for index, axis in zip(reversed(load.idx), reversed(boxes.get(load.buf, ())), strict=False):
+        for index, axis in zip(reversed(load.idx), reversed(boxes.get(load.buf, ()))):
             others, constant = linear(index)
             factor = others.pop(Var(name), 0)
             if factor > 0 and not others:

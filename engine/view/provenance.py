@@ -293,7 +293,7 @@ def followed(
         if kernel not in known:
             alike = next((lines for other, lines in known.items() if key(other) == key(kernel)), [])
             known[kernel] = lines_of(kernel)
-            for line, same in zip(known[kernel], alike, strict=False):
+            for line, same in zip(known[kernel], alike):
                 line.up, line.made = same.up, same.made
         yield kernel, known[kernel]
 

@@ -391,7 +391,7 @@ def _region(graph: EGraph, best: PricedSolution, names: Mapping[Term, str]) -> R
     """Return the e-classes of a region with all members, and the kernels of the best solution."""
     problem, solution = graph.problem, best.solution
     axes = {1 << place: axis.name for place, axis in enumerate(problem.axes)}
-    pairs = reversed([*zip(graph.of, problem.terms, strict=False)])
+    pairs = reversed([*zip(graph.of, problem.terms)])
     named = {cls: names[term] for cls, term in pairs if term in names}  # the first name of each class
 
     def title(cls: int) -> str:

@@ -286,7 +286,7 @@ def place_of(layout: SharedTileLayout, row: Any, column: Any, item: int = WORD) 
 
 def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
     row: Any = 0
-    for axis, position in zip(stage.box[:-1], cell, strict=False):
+    for axis, position in zip(stage.box[:-1], cell):
         row = row * axis.extent + position
     return row
 

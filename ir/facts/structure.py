@@ -419,13 +419,13 @@ def _collect(
 
 def _parts(stmt: Merge | TuplesAlongAxes) -> dict[str, str]:
     """Return the part of the monoid that each accumulator holds."""
-    return {acc: f"{stmt.fn}.{part}" for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=False)}
+    return {acc: f"{stmt.fn}.{part}" for acc, part in zip(stmt.accs, monoid(stmt.fn).parts)}
 
 
 def _common(paths: list[Path]) -> Path:
     """Return the longest common prefix."""
     out: list[int] = []
-    for steps in zip(*paths, strict=False):
+    for steps in zip(*paths):
         if len(set(steps)) > 1:
             break
         out.append(steps[0])

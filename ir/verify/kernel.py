@@ -133,7 +133,7 @@ class KernelCheck:
             yield from self.places(e)
 
     def places(self, e: Element) -> Problems:
-        for place, extent in zip(e.index, self.names[e.name].shape, strict=False):
+        for place, extent in zip(e.index, self.names[e.name].shape):
             if is_int(place) and not 0 <= place < extent:
                 yield f"`{e.name}` has {extent} registers here"
             if not all(self.names[name].constant for name in names_of(place)):

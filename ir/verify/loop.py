@@ -180,7 +180,7 @@ class Check:
 
     def access(self, stmt: Load | Store, scope: Scope) -> Problems:
         """Check 0 <= position < extent, unless a name in the position was read from memory."""
-        for position, extent in zip(stmt.idx, self.shapes[stmt.buf], strict=False):
+        for position, extent in zip(stmt.idx, self.shapes[stmt.buf]):
             if free_names(position) <= scope.ranges.keys():
                 low, high = negate(position), add(subtract(position, extent), 1)
                 if not (implied(low, scope) and implied(high, scope)):

@@ -160,7 +160,7 @@ class StatementPattern:
             raise NotApplicable(f"expected {self.op}, found {call.statement.op}")
         if self.types and len(types) != len(self.types):
             raise NotApplicable(f"{len(types)} results, not {len(self.types)}")
-        for pattern, found in zip(self.types, types, strict=False):
+        for pattern, found in zip(self.types, types):
             _fit("type of the result", pattern, (Var(found.dtype), found.shape), env)
         fields = {name: default for name, _, default in overload.arguments}
         for name in self.keywords:
@@ -169,7 +169,7 @@ class StatementPattern:
         free = [name for name in fields if name not in self.keywords]
         if len(free) < len(self.positional):
             raise NotApplicable(f"{overload.name} has {len(free)} fields for {len(self.positional)} positions")
-        patterns = self.keywords | dict(zip(free, self.positional, strict=False))
+        patterns = self.keywords | dict(zip(free, self.positional))
         for name, default in fields.items():
             if name in patterns:
                 _fit(name, patterns[name], given.get(name, default), env)
@@ -207,7 +207,7 @@ def _fit(what: str, pattern: Any, found: Any, env: Environment) -> None:
         count = len(front)
         if len(found) < count or (len(found) > count and not rest):
             raise NotApplicable(f"{what}: a list of {len(found)}, not of {count}{' or more' if rest else ''}")
-        for inner, value in zip(front + rest, (*found[:count], found[count:]), strict=False):
+        for inner, value in zip(front + rest, (*found[:count], found[count:])):
             _fit(what, inner, value, env)
     elif not isinstance(pattern, Var) or pattern.name in RESERVED:
         if not _same(found, pattern):

@@ -262,7 +262,7 @@ class Solver:
         with contextlib.suppress(Unknown):
             return self._numbers(asked, unknowns, FIRST)
         for values in itertools.product(*few.values()):
-            choice = dict(zip(few, values, strict=True))
+            choice = dict(zip(few, values))
             pairs = [(unknowns[name], self.z3.IntVal(value)) for name, value in choice.items()]
             found = self._numbers([self.z3.substitute(part, *pairs) for part in asked], unknowns, EACH)
             if found is not None:
