@@ -28,14 +28,21 @@ from .expr import (
     total,
 )
 from .node import CLASSES, WEIGHT, Expr, contents, each_once, marks_of, replace
-from .sizes import bound_to, compared_with_zero, decide_sizes, has_sizes, sizes_in
+from .sizes import (
+    LARGE,
+    UNKNOWN,
+    Interval,
+    bound_to,
+    compared_with_zero,
+    decide_sizes,
+    has_sizes,
+    interval_of,
+    sizes_in,
+)
 from .substitute import with_sizes
 from .tensor import Term
 
-Interval = tuple[int, int]  # inclusive
 Ranges = Mapping[str, Interval]
-LARGE = 1 << 62  # beyond every extent
-UNKNOWN: Interval = (-LARGE, LARGE)
 
 
 def interval(e: Expr, ranges: Ranges) -> Interval:
@@ -64,17 +71,7 @@ def interval(e: Expr, ranges: Ranges) -> Interval:
 
 
 def _binary_interval(e: Any, ranges: Ranges) -> Interval:
-    (a, b), (c, d) = interval(e.a, ranges), interval(e.b, ranges)
-    if e.op == "*":
-        products = (a * c, a * d, b * c, b * d)
-        return min(products), max(products)
-    if e.op == "//" and c > 0:
-        return min(a // c, a // d), max(b // c, b // d)
-    if e.op == "%" and c > 0:
-        return (a % c, b % c) if c == d and a // c == b // c else (0, d - 1)
-    if e.op == "^" and min(a, c) >= 0:
-        return 0, (1 << max(b, d).bit_length()) - 1
-    return (0, 1) if e.op in COMPARISONS or e.op in ("and", "or") else UNKNOWN
+    return interval_of(e.op, interval(e.a, ranges), interval(e.b, ranges))
 
 
 _shared_interval = each_once(_binary_interval)

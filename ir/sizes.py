@@ -205,13 +205,18 @@ def decided(op: str, a: Expr, b: Expr) -> bool:
 # ---- ranges
 
 
-def size_ends(e: Expr) -> tuple[int, int]:
+Interval = tuple[int, int]  # inclusive
+LARGE = 1 << 62  # beyond every extent
+UNKNOWN: Interval = (-LARGE, LARGE)
+
+
+def size_ends(e: Expr) -> Interval:
     """Return the least and the greatest value of an expression of sizes."""
     return _ends(e) if e.__class__ in CLASSES else (e, e)
 
 
 @memoised
-def _ends(e: Any) -> tuple[int, int]:
+def _ends(e: Any) -> Interval:
     kind = e.__class__
     if kind is Size:
         return e.low, e.high
@@ -220,16 +225,22 @@ def _ends(e: Any) -> tuple[int, int]:
         low = e.constant + sum(min(a * n, b * n) for (a, b), n in pairs)
         high = e.constant + sum(max(a * n, b * n) for (a, b), n in pairs)
         return max(low, _least(e, 1)), min(high, -_least(e, -1))
-    if kind is not Binary:
-        return e, e
-    (a, b), (c, d) = size_ends(e.a), size_ends(e.b)
-    if e.op == "*":
-        corners = (a * c, a * d, b * c, b * d)
-    elif c < 1:
-        return -(1 << 62), 1 << 62  # divided by what may be zero
-    else:
-        corners = (a // c, a // d, b // c, b // d) if e.op == "//" else (0, 0, 0, d - 1)
-    return min(corners), max(corners)
+    return interval_of(e.op, size_ends(e.a), size_ends(e.b)) if kind is Binary else (e, e)
+
+
+def interval_of(op: str, left: Interval, right: Interval) -> Interval:
+    """Return the least and greatest value of `a op b` for operands in two intervals, or UNKNOWN."""
+    (a, b), (c, d) = left, right
+    if op == "*":
+        products = (a * c, a * d, b * c, b * d)
+        return min(products), max(products)
+    if op == "//" and c > 0:
+        return min(a // c, a // d), max(b // c, b // d)
+    if op == "%" and c > 0:
+        return (a % c, b % c) if c == d and a // c == b // c else (0, d - 1)
+    if op == "^" and min(a, c) >= 0:
+        return 0, (1 << max(b, d).bit_length()) - 1
+    return (0, 1) if op in COMPARISONS or op in ("and", "or") else UNKNOWN
 
 
 def _least(e: Expr, sign: int) -> int:

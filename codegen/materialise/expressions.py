@@ -37,7 +37,8 @@ from ...ir.functions import CAST, FUNCTIONS, SELECT
 from ...ir.kernel import Address, Advance, Assign, Base, Branch, Define, Element, Registers, Replicate
 from ...ir.node import CLASSES, Expr, contents, distinct, each_once, marks_of, memoised
 from ...ir.program import Block
-from ...ir.ranges import Interval, Ranges, decide, interval
+from ...ir.ranges import Ranges, decide, interval
+from ...ir.sizes import Interval
 from ...ir.substitute import substitute
 from ..dtypes import dtype_of, is_literal, operand_dtypes
 from .lowering import AsynchronousOperand, Held, Level, Lowering, Words, fresh

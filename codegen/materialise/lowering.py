@@ -18,8 +18,8 @@ from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, names_in, nodes, replace
 from ...ir.program import Block, Kernel, Stmt
-from ...ir.ranges import Interval, Narrower, below, interval
-from ...ir.sizes import lowest, sizes_in
+from ...ir.ranges import Narrower, below, interval
+from ...ir.sizes import Interval, lowest, sizes_in
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_expr
 from ...ir.tile import SharedTile, Tile

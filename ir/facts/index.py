@@ -33,8 +33,8 @@ from ..expr import (
 from ..kernel import Assign, Define
 from ..node import CLASSES, Expr, each_once, memoised, nodes
 from ..program import Block
-from ..ranges import LARGE, Interval, at_ends, below_divisor
-from ..sizes import compared_with_zero, has_sizes, highest
+from ..ranges import at_ends, below_divisor
+from ..sizes import LARGE, UNKNOWN, Interval, compared_with_zero, has_sizes, highest, interval_of
 
 
 def interval(e: Expr) -> Interval:
@@ -60,19 +60,9 @@ def _interval(e: Any) -> Interval:
             a, b = interval(atom)
             low, high = low + min(a * n, b * n), high + max(a * n, b * n)
         return low, high
-    if kind is Binary and e.op == "//" and e.b.__class__ is int and e.b > 0:
-        a, b = interval(e.a)
-        return a // e.b, b // e.b
-    if kind is Binary and e.op == "%" and e.b.__class__ is int and e.b > 0:
-        return 0, min(e.b - 1, interval(e.a)[1]) if interval(e.a)[0] >= 0 else e.b - 1
-    if kind is Binary and e.op == "%" and has_sizes(e.b) and interval(e.b)[0] > 0:
-        return 0, interval(e.b)[1] - 1
-    if kind is Binary and e.op == "*":
-        corners = [x * y for x in interval(e.a) for y in interval(e.b)]
-        return min(corners), max(corners)
-    if kind is Not or (kind is Binary and e.op in ("and", "or", *COMPARISONS)):
-        return 0, 1
-    return (-LARGE, LARGE) if kind is Binary or kind is Call else (0, LARGE)
+    if kind is Binary:
+        return interval_of(e.op, interval(e.a), interval(e.b))
+    return (0, 1) if kind is Not else UNKNOWN if kind is Call else (0, LARGE)
 
 
 def operate(op: str, a: Expr, b: Expr) -> Expr:
@@ -116,12 +106,12 @@ def _is_remainder(atom: Any) -> bool:
 
 
 def _compare(op: str, a: Expr, b: Expr) -> Expr:
-    low, high = (-LARGE, LARGE) if a.__class__ is float or b.__class__ is float else _apart(binary("-", a, b))
+    low, high = UNKNOWN if a.__class__ is float or b.__class__ is float else _apart(binary("-", a, b))
     known = compared_with_zero(op, low, high)
     return binary(op, a, b) if known is None else known
 
 
-def _apart(e: Expr) -> tuple[int, int]:
+def _apart(e: Expr) -> Interval:
     """Return the interval of a difference.
 
     For `i - s` with i below s, it is tighter than the difference of the separate intervals.

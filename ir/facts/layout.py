@@ -21,7 +21,8 @@ from ..interp.scalar import evaluate
 from ..loop import For, Load
 from ..node import Expr, Node, memoised, nodes
 from ..program import Block, Kernel, Param, Stmt
-from ..ranges import Interval, by_steps, interval, simplify
+from ..ranges import by_steps, interval, simplify
+from ..sizes import Interval
 from ..substitute import substitute
 from ..tile import Mma, SharedTile, Stage, Tile
 from .structure import summary, used_names

@@ -19,8 +19,8 @@ from ..loop import Load, Store
 from ..names import unused
 from ..node import Expr, memoised, names_in, replace
 from ..program import Block, Kernel
-from ..ranges import Interval, interval
-from ..sizes import highest
+from ..ranges import interval
+from ..sizes import Interval, highest
 from ..substitute import substitute
 from ..tile import Combine, CombineTuple, Mma, Scan, ScanTuple, SharedTile, Stage
 from .layout import (

@@ -19,8 +19,8 @@ from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Sca
 from ..monoids import monoid
 from ..node import Expr, distinct, nodes
 from ..program import Block, Kernel, Stmt
-from ..ranges import Interval, at_ends, below_divisor, interval
-from ..sizes import has_sizes, highest
+from ..ranges import at_ends, below_divisor, interval
+from ..sizes import Interval, has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
 from ..tile import AlongAxes, Collective, RegisterTile, SharedTile, Tile
 

@@ -18,8 +18,7 @@ from ..functions import BITS, CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
-from ..ranges import LARGE
-from ..sizes import lowest
+from ..sizes import LARGE, lowest
 from ..tensor import (
     Case,
     Elementwise,

@@ -15,7 +15,8 @@ from ....ir.facts.layout import bound_ranges, tile_of
 from ....ir.loop import For
 from ....ir.node import Node, memoised, names_in, replace
 from ....ir.program import Block, Kernel
-from ....ir.ranges import Interval, Ranges
+from ....ir.ranges import Ranges
+from ....ir.sizes import Interval
 from ....ir.text.read_statements import CONSTANTS
 from ....ir.tile import Tile
 from ...language.evaluate import RESERVED, Environment, fact
