@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,7 +153,8 @@ class Function(NamedTuple):
     select promotes the last two operands, cast gives the dtype of its name, or HELD.
     identity: value of an empty reduction, for functions that may reduce.
     operator: of index arithmetic that means the same. folds: whether the compiler computes calls with constants.
-    meaning: description in words, of operands a and b, or x.
+    cost: instructions, all and those on the special function unit. meaning: description in words, of operands a and b,
+    or x.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Function(NamedTuple):
     identity: Any = None
     operator: str = ""
     folds: bool = False
+    cost: Sequence[int] = (1, 0)
     meaning: str = ""
 
 

@@ -20,6 +20,7 @@ from ...ir.expr import Binary, Call, NameSet, Not, Sum, Var, free_names, linear
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.facts.structure import dependencies, summary
+from ...ir.functions import FUNCTIONS
 from ...ir.kernel import Element
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoids import monoid
@@ -37,17 +38,8 @@ from ..language.rule import policy
 # folded.
 
 
-# Instructions of a scalar function: all, and of these on the special function unit. Divisions and the functions of the
-# C library are short programs; what is not named here is one instruction.
-COSTS = {
-    "exp2": (2, 1), "exp": (3, 1), "rsqrt": (2, 1), "reciprocal": (2, 1), "sigmoid": (5, 2), "divide": (9, 1),
-    "sqrt": (8, 1), "log": (8, 1), "log2": (6, 1), "tanh": (12, 2), "sin": (20, 1), "cos": (20, 1), "erf": (20, 1),
-    "pow": (30, 2), "negative": (0, 0), "copy": (0, 0), "floor_divide": (30, 2), "remainder": (12, 1),
-    "hypot": (20, 1), "asinh": (25, 2), "acosh": (25, 2), "atanh": (20, 1), "erfc": (30, 2),
-    "erfinv": (30, 2), "erfcinv": (40, 3), "erfcx": (40, 2), "lgamma": (60, 2), "zeta": (300, 16), "gcd": (800, 8),
-    "gammainc": (900, 40), "gammaincc": (900, 40),
-    "bessel_j0": (80, 3), "bessel_j1": (80, 3), "bessel_y0": (120, 5), "bessel_y1": (120, 5), "three_terms": (100, 5),
-}  # fmt: skip
+# Instructions of a scalar function: all, and of these on the special function unit.
+COSTS = {function.name: function.cost for function in FUNCTIONS.values()}
 QUOTIENTS = ("//", "%")
 DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a remainder a product more
 MOST_COPIES = 256  # of one index, that are compared
