@@ -26,7 +26,7 @@ from typing import NamedTuple
 from .diagnostic import Source
 from .expr import Var, free_names
 from .loop import Let
-from .monoid_texts import PARTS, STEPS, TEXTS
+from .monoid_texts import PARTS, TEXTS
 from .substitute import substitute
 from .text.parse import parse
 from .text.read_statements import read_block
@@ -74,12 +74,13 @@ class Monoid(NamedTuple):
 @functools.cache
 def monoid(name: str) -> Monoid:
     """Return a monoid by its name. Raises KeyError for an unknown name."""
-    operands, identity, lift, combine = TEXTS[name]
-    step = _read(STEPS[name]) if name in STEPS else _after_lifting(tuple(identity), _read(lift), _read(combine))
-    return Monoid(name, operands, tuple(identity), tuple(identity.values()), _read(lift), _read(combine), step)
+    text = TEXTS[name]
+    identity, lift, combine = text["identity"], _read(text["lift"]), _read(text["combine"])
+    step = _read(text["step"]) if "step" in text else _after_lifting(lift, combine)
+    return Monoid(name, tuple(text["operands"]), tuple(identity), tuple(identity.values()), lift, combine, step)
 
 
-def _after_lifting(parts: tuple[str, ...], lift: Definitions, combine: Definitions) -> Definitions:
+def _after_lifting(lift: Definitions, combine: Definitions) -> Definitions:
     """Return the step that lifts the element, names the result as the right side, and combines."""
     own = {stmt.dst: Var(f"{stmt.dst}2") for stmt in lift}
     lifted = tuple(Let(f"{stmt.dst}2", substitute(stmt.val, own)) for stmt in lift)
@@ -88,7 +89,7 @@ def _after_lifting(parts: tuple[str, ...], lift: Definitions, combine: Definitio
 
 def _read(text: str) -> Definitions:
     lines = "\n".join(f"    {line}" for line in text.splitlines())
-    (unit,) = parse(Source("ir/monoid_texts.py", f"kernel definitions() -> none_: f32[1]:\n{lines}\n"))
+    (unit,) = parse(Source("ir/monoids.toml", f"kernel definitions() -> none_: f32[1]:\n{lines}\n"))
     assert isinstance(unit, Unit)
     return tuple(stmt for stmt in read_block(unit.body) if isinstance(stmt, Let))
 

@@ -135,10 +135,11 @@ def nodes() -> Iterator[Word]:
         named = [f"{one.name}={one.default}" if one.default else one.name for one in fields if one.name != "body"]
         kind, text = "value" if cls in VALUES else "statement", s.FORMS.get(name) or f"{name}({', '.join(named)})"
         yield Word(name, kind, text, inspect.getdoc(cls) or "", LEVELS_OF.get(module, (module,)), _place(cls), fields)
-    for name, (operands, identity, lifted, _) in TEXTS.items():
-        lines = "; ".join(lifted.splitlines())
-        says = f"A tuple monoid with the parts {', '.join(identity)}. An element of ({', '.join(operands)}) is {lines}."
-        yield Word(name, "monoid", name, says, place="ir/monoid_texts.py")
+    for name, monoid in TEXTS.items():
+        parts, operands = (", ".join(monoid[each]) for each in ("identity", "operands"))
+        lines = "; ".join(monoid["lift"].splitlines())
+        says = f"A tuple monoid with the parts {parts}. An element of ({operands}) is {lines}."
+        yield Word(name, "monoid", name, says, place="ir/monoids.toml")
     for atom in ATOMS.values():
         extents = f"{atom.m}x{atom.k} by {atom.k}x{atom.n}"
         who, machines = ("Four warps multiply", "on") if atom.asynchronous else ("A warp multiplies", "from")
