@@ -6,6 +6,7 @@ import functools
 import math
 import re
 import threading
+import tomllib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from importlib.resources import files
@@ -27,14 +28,8 @@ Parts = list[Any]  # of an alternative of the grammar: syntax, tokens and marks
 # ---- messages of the parser
 
 
-_READABLE = {
-    "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "NAME": "a name",
-    "INT": "a number", "FLOAT": "a number", "STRING": 'a "text"', "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`",
-    "EQUAL": "`=`", "LPAR": "`(`", "_ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`",
-    "$END": "the end of the file", "expression": "an expression", "_COMMA": "`,`", "LSQB": "`[`", "LBRACE": "`{`",
-    "RBRACE": "`}`", "PLUS": "`+`", "MINUS": "`-`", "STAR": "`*`", "DIVIDE": "`//`", "XOR": "`^`",
-    "COMPARE": "a comparison", "DOT": "`.`", "__ANON_0": "`..`",
-}  # fmt: skip
+_MESSAGES = tomllib.loads((files(__package__) / "messages.toml").read_text())
+_READABLE: dict[str, str] = _MESSAGES["tokens"]
 _FILE = (
     "a rule file holds rules, numbers, facts, forms, guards, pipelines and `without`; a dump holds kernels or graphs"
 )
@@ -55,17 +50,6 @@ _QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
 # A line that is a condition: a query or a comparison.
 _CONDITION = re.compile(r"(?=\S)((?:not )?\w+\([^#]*?\)|[^#=]*?[\w)\]] (?:[<>]=?|==|!=|in) [^#]*?)\s*(?:#.*)?$")
-# What other languages write, and what rules write: found where the parser stops.
-_FOREIGN = {
-    r"&&": "write `and`", r"\|\|": "write `or`", r"!(?!=)": "write `not`",
-    r"(?<!/)/(?!/)": "write `//`, the whole quotient",
-    r"\*\*": "write a product: `x*x`", r"\.\.\.": "write `..`", r"(?<=[(,])\s*\*(?=\w)": "write `name..` for a run",
-    r"[-+*/]=": "write `acc <- add(acc, value)`", r"@\w+ *(@|rule)": "write each attribute on a line of its own",
-    r"(?<=match):|(?<=rewrite):|^(override )?rule .*:": "leave `:` out: it opens a block of statements only",
-    r"\.\w+\(": "write the name of the function alone, without a module: `exp(x)`",
-    r"^(require|prefer)\b.*?[^=<>!]=(?!=)": "write `==`", r"[<>]=?[^<>]*[<>]": "write two comparisons, joined by `and`",
-    r"^\w+ *=": "write `let` before it", r"^\w+": "begin a declaration, as `rule mine on tensor`, or indent the line",
-}  # fmt: skip
 _STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
 
 
@@ -102,7 +86,7 @@ def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
     text = source.line(line)
     foreign = (
         said
-        for spelling, said in _FOREIGN.items()
+        for spelling, said in _MESSAGES["foreign"].items()
         if any(found.start() < column <= found.end() + 1 for found in re.finditer(spelling, text))
     )
     hint = hint or next(foreign, None)
