@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ..language import core as s
@@ -18,33 +20,8 @@ ASSUMED = (
     "arithmetic on real numbers, in any order of sums; no axis is empty; no value on the way is infinite or NaN, but a "
     "maximum that the rule compares with -inf may be -inf"
 )
-# The statement of each law, and the conditions and lets that it reads. A and B are lists of axes, V and W are names.
-LAWS: dict[str, tuple[str, ...]] = {
-    "axes": ("a value is equal along axes that its `axes` lack", "disjoint(A, axes(V))", "A not in axes(V)"),
-    "image_axes": ("the indices of a map are equal along axes that `image_axes` lacks", "disjoint(A, image_axes(V))"),
-    "disjoint": ("disjoint lists of axes have no axis in common", "disjoint(A, B)"),
-    "rest": ("such a list has the axes of A that are not in B", "V = [k for k in A if k not in B]"),
-    "folded_below": ("`folded_below(x, ks)` is a part of ks", "V = folded_below(W, A)"),
-    "first_along": ("the map reads index 0 along ks, and other axes as they are", "V = first_along(A)"),
-    "one_over": ("c is one over the number of elements along ks", "one_over(V, A)"),
-    "literal": ("c is the number of indices of k", "literal(V) == extent(A)"),
-    "exact_reciprocal": ("unless it is none, it is one over a number that is not 0", "V = exact_reciprocal(W)"),
-    "number": ("unless it is none, it is the value", "V = number(W)"),
-    "none": ("the value exists", "V != none"),
-    "same_dtype": ("a cast to the dtype of its operand changes no value", "dtype(V) == dtype(W)"),
-    "widened": ("only floats of 16 bits or less reduce to another dtype: f32 holds them", "dtype(V) != dtype(W)"),
-    "mat": ("mat(x) is x",),
-    "copy": ("copy(x) is x",),
-    "relu": ("relu(x) is the maximum of x and 0",),
-    "exp": ("exp(a + b) is exp(a) * exp(b), and exp(-inf) is 0",),
-    "log": ("log(a * exp(b)) is log(a) + b, and log(0) is -inf",),
-    "fold": ("what reduces is associative and commutative; maximum, minimum, and, or of equal values is the value",),
-    "lowest": ("a maximum is -inf where all its elements are, and only there",),
-    "welford.mean": ("Fold(welford.mean, ks, (x)) is the sum of x over the number of elements",),
-    "welford.q": ("Fold(welford.q, ks, (x)) is the sum of the squares of x - mean",),
-    "online.m": ("Fold(online.m, ks, (x, v)) is the maximum of x",),
-    "online.s": ("Fold(online.s, ks, (x, v)) is the sum of exp(x - m) * v, m the maximum of x, or 0 for -inf",),
-}  # fmt: skip
+# {law: its statement, and the conditions and lets that it reads}
+LAWS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 ABOUT_AXES = ("axes", "image_axes", "disjoint", "rest", "folded_below")  # in use as soon as they are read
 
 
