@@ -6,10 +6,12 @@ op by name. An unknown op, or a field that an op does not have, is reported on t
 
 from __future__ import annotations
 
+import tomllib
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, MutableMapping
 from functools import cached_property
 from itertools import chain, repeat, zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...ir import loop, schemas
@@ -17,7 +19,7 @@ from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.expr import Axis
 from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
-from ...ir.node import Field, Node
+from ...ir.node import Field
 from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import CONSTANTS, Shape, listed, load_fields, named, owners
 from ...ir.text.syntax import children
@@ -76,26 +78,8 @@ class Position(NamedTuple):
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 VALUE = "a value"  # what a function of values is given, and a statement that computes or stores
-# What a field is in words, where that is not its name.
-WORDS: dict[type[Node], dict[str, str]] = {
-    Kernel: {"name": "the name of a kernel", "ins": "a run of parameters", "outs": "a run of parameters"},
-    Param: {"name": "a buffer", "dtype": "a dtype", "shape": "an extent"},
-    Axis: {
-        "name": "an axis", "extent": "an extent", "role": "a role", "dim": "a dimension", "stride": "a stride",
-    },
-    loop.For: {
-        "var": "a loop variable", "start": "the start of a loop", "stop": "the end of a loop",
-        "step": "the step of a loop", "role": "a role", "unroll": "`unroll`",
-    },
-    loop.If: {"cond": "the condition of `if`"},
-    loop.Load: {
-        "buf": "a buffer", "idx": "an index", "when": "the condition of a load",
-        "other": "the value where a load is not done",
-    },
-    loop.Let: {"val": VALUE}, loop.Store: {"buf": "a buffer", "idx": "an index", "val": VALUE},
-    loop.Accumulate: {"acc": "an accumulator", "fn": "a function", "val": "an accumulated value"},
-    loop.Merge: {"accs": "an accumulator", "fn": "a monoid", "vals": "an operand"},
-}  # fmt: skip
+# {class of nodes: {field: what it is in words, where that is not its name}}
+WORDS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("fields.toml").read_text())
 # The sort that a field wants where that is another than its schema's.
 WANTED = {(loop.If, "cond"): BOOL, (loop.Load, "when"): BOOL, (loop.Load, "other"): EXPR}
 # Classes whose names a template makes, if they are new, as it makes every `dst`.
@@ -217,7 +201,7 @@ class Positions(Complaining):
         """Visit the fields of a node that are written, and its block."""
         for field in shape.cls.fields:
             if field.name in shape.fields and field.sort != "Block":
-                what = WORDS.get(shape.cls, {}).get(field.name, f"`{field.name}` of `{shape.cls.__name__}`")
+                what = WORDS.get(shape.cls.__name__, {}).get(field.name, f"`{field.name}` of `{shape.cls.__name__}`")
                 makes = field.name == "dst" or (field.sort == "Name" and shape.cls in MAKES)
                 self._field(field, shape.fields[field.name], what, WANTED.get((shape.cls, field.name)), makes)
         self.visit(*shape.body or ())

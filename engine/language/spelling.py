@@ -1,8 +1,10 @@
-"""Syntax to canonical text: one table has the form of each class of nodes."""
+"""Syntax to canonical text: a table, `spelling.toml`, has the form of each class of nodes."""
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
+from pathlib import Path
 from string import Formatter
 
 from ...ir.text import equations as eq
@@ -15,33 +17,9 @@ _STRENGTH = {
     "or": _OR, "and": _AND, "in": _COMPARE, "not in": _COMPARE,
     "+": _SUM, "-": _SUM, "*": _TERM, "//": _TERM, "%": _TERM, "^": _TERM,
 }  # fmt: skip
-# A form has fields in braces; a list is its items. `{extent!s}` is in parentheses if it binds looser than a sum, as !o
-# says of `or`, and !p of what precedes brackets. `{step: by }` has the word before it, and is nothing without a step.
 _AT_LEAST = {None: _TERNARY, "o": _OR, "s": _SUM, "p": _POST}
 _EACH = "{variable} in {domain!o}{condition!o: if }"
-FORMS: dict[type[s.Syntax], str] = {
-    # expressions
-    s.NameOf: "{text}", s.Text: '"{value}"', s.Apply: "{fn}({items})", s.Subscript: "{base!p}[{items}]",
-    s.Member: "{base!p}.{field}", s.Choice: "{a!o} if {condition!o} else {b}", s.Between: "{a!s}..{b!s}",
-    s.LetExpression: "let {lets} in {value}", s.LoadOf: "load {access}{condition!o: if }{other: else }",
-    # items
-    s.Keyword: "{name}={value}", s.LetClause: "{name}={value}", s.Run: "{base!p}..{role:=}",
-    s.AxisItem: "{name}:{extent!s}{role:=}{dim!s:@}{stride!s: by }", s.Substitution: "{left} := {right}",
-    s.UseRule: "rule {call}", eq.SplitPart: "{name}{size!s::}{role:=}", s.TypeOf: "{dtype}[{dims}]",
-    s.Arm: "{pattern} => {template}{variable: for }{domain!o: in }{condition: where }",
-    s.ParamItem: "{name}: {type}", s.Parameter: "{name}{sort:: }{domain: in }{default: = }",
-    # statements
-    s.Statement: "{call}", s.IfBlock: "if {condition}", s.AccumulateInto: "{target} <- {value}",
-    s.CaptureStatement: "{name}: {call}{repeat:}", s.RunStatement: "{run}{changes: with }",
-    s.InsideBlock: "inside {name}", s.EachBlock: "each {variable} in {domain}", s.PassStatement: "pass",
-    s.DropStatement: "drop {run}", eq.LetStatement: "let {name} = {value}", eq.UseForm: "form {call}",
-    s.Unit: "{kind} {name}({ins}) -> {outs}{precision: in }",
-    # clauses and declarations
-    s.PickClause: "pick {name} in {domain}", s.Guard: "{kind} {condition}", eq.UseGuards: "guards {call}",
-    eq.SplitClause: "split {what}{size!s::} => {parts}", eq.StatementForm: "form {name}({parameters})",
-    eq.GuardGroup: "guards {name}({parameters})", s.NumberOf: "number {name} = {value}",
-    s.FactOf: "fact {name}({parameters}) -> {result}",
-}  # fmt: skip
+FORMS: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())  # by the class of nodes
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -102,7 +80,7 @@ def _text(node: s.Syntax) -> str:
         case s.ForLoop() | eq.PartLoop():
             bounds = " in {start!s}..{stop!s}{step!s: by }" if isinstance(node, s.ForLoop) else ""
             return " ".join([spelled(node, "for {var}" + bounds), *map(expression, node.attributes)])
-    return spelled(node, FORMS[type(node)])
+    return spelled(node, FORMS[type(node).__name__])
 
 
 def spelled(node: s.Syntax, form: str) -> str:
