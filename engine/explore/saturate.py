@@ -13,6 +13,7 @@ import importlib.util
 import re
 import sys
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
@@ -378,19 +379,8 @@ def _classes(graph: EGraph, recorded: StoredSolution) -> list[tuple[int, int]]:
 
 
 MOST_OPERANDS = 3
-# What a guard asks: what that gives (a term or a map may be missing), its text in the e-graph, and what it takes.
-FACTS: dict[str, tuple[str, ...]] = {
-    "extent": ("number", "(extent {})", "axes"), "element_count": ("number", "(extent {})", "axes"),
-    "literal": ("number", "(literal {})", "term"), "dtype": ("dtype", "(dtype {})", "term"),
-    "axes": ("axes", "(axes {})", "term"), "common": ("axes", "(& {} {})", "axes", "axes"),
-    "source_axes": ("axes", "(source {})", "map"), "image_axes": ("axes", "(image {})", "map"),
-    "packed": ("term", "(packed {} {})", "term", "axes"), "packed_places": ("map", "(places {} {})", "term", "axes"),
-    "first_along": ("map", "(first {})", "axes"), "one_over": ("condition", "(one_over {} {})", "term", "axes"),
-    "known": ("condition", "(known {})", "term"), "not known": ("condition", "(varies {})", "term"),
-    "within": ("condition", "(= {0} (& {0} {1}))", "axes", "axes"),
-    **dict.fromkeys(("disjoint", "not in"), ("condition", "(= 0 (& {} {}))", "axes", "axes")),
-    **dict.fromkeys(("not disjoint", "in"), ("condition", "(!= 0 (& {} {}))", "axes", "axes")),
-}  # fmt: skip
+# {what a guard asks: what that gives, its text in the e-graph, and what it takes}
+FACTS: dict[str, list[str]] = tomllib.loads((files(__package__) / "facts.toml").read_text())
 
 
 def form(head: str, *operands: str) -> str:

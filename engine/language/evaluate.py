@@ -6,9 +6,11 @@ import functools
 import inspect
 import operator
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from ...codegen.target import Target
@@ -112,7 +114,7 @@ def fact(signature: str | None, levels: str = EVERYWHERE) -> Decorator:
     return register
 
 
-# What the annotations of a fact say of sorts; a class that is not here is a record.
+# Annotations of a fact, which say sorts.
 Expression = Value
 AxisList = Value
 ExpressionList = Value
@@ -125,13 +127,8 @@ Dtype = Value
 Number = Value
 Tensor = Value
 Tensors = Value
-SORT_OF = {
-    "Any": "any", "AxisIndex": "axis", "AxisList": "[axis]", "Axis": "axis", "Block": "run", "Dtype": "dtype",
-    "Expression": "expr", "ExpressionList": "[expr]", "Load": "stmt", "NameList": "[name]", "Node": "stmt",
-    "Number": "num", "NumberList": "[int]", "Places": "[expr]", "Stage": "stmt", "StatementList": "[stmt]",
-    "Tensor": "value", "Tensors": "[value]", "Term": "term", "Value": "term", "ValueList": "[any]", "Var": "name",
-    "bool": "bool", "float": "num", "int": "int", "str": "text",
-}  # fmt: skip
+SORTS = tomllib.loads(Path(__file__).with_name("sorts.toml").read_text())
+SORT_OF: dict[str, str] = SORTS["annotations"]
 
 
 def _signature(function: Query) -> str:

@@ -21,7 +21,7 @@ from ...ir.names import sort_word, with_article
 from ...ir.node import Field
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, owners
-from .evaluate import SORT_OF, Fact
+from .evaluate import SORT_OF, SORTS, Fact
 
 
 class Sort(NamedTuple):
@@ -47,13 +47,8 @@ class Sort(NamedTuple):
 
 
 CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "AtomName": "atom", "Dtype": "dtype"}
-READABLE = {
-    "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
-    "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
-    "context": "a context", **{kind: with_article(sort_word(sort)) for sort, kind in CLOSED_SORTS.items()},
-    "any": "anything", "value": "a value", "splice": "statements",
-    "target": "the target", "index": "an axis or a number",
-}  # fmt: skip
+READABLE: dict[str, str] = {kind: one.get("words", kind) for kind, one in SORTS["kinds"].items()}
+READABLE |= {kind: with_article(sort_word(sort)) for sort, kind in CLOSED_SORTS.items()}
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
 EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")
 LIST, RUN, AXES, TERMS = Sort("any", True), Sort("stmt", True), Sort("axis", True), Sort("term", True)
@@ -61,23 +56,12 @@ NAMED = ("name", "role", "via", "fn", "dtype", "context")  # kinds that only a n
 TARGET, FN, DTYPE = Sort("target"), Sort("fn"), Sort("dtype")
 INDEX = Sort("index")  # what a bracket of axes holds: an axis, a number, a value of integers by its name
 SPLICE = Sort("splice")  # what `xs..` puts back: statements, one or many
-FIELD_SORTS = {
-    **CLOSED_SORTS, "Over": "expr", "Block": "stmt", "Name": "name", "Expr": "expr", "Int": "int", "Num": "num",
-    "Axis": "axis", "Value": "value",
-}  # fmt: skip
 _VALUE_SORTS = {bool: BOOL, int: INT, float: NUM, str: TEXT, e.Var: NAME, tuple: LIST, list: LIST}
 _CLOSED = tuple(CLOSED_SORTS.values())
 _OPEN = ("int", "num", "bool", "name", "expr", "axis")
 _SCALAR = (*_OPEN, *_CLOSED)
 PARAMETER_SORTS = {kind: Sort(kind) for kind in (*_OPEN, "text", *_CLOSED, "any")}
 PARAMETER_SORTS |= {"set": LIST, "list": LIST}
-# What is wanted -> what else may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit it all.
-_MAY_BE: dict[str, tuple[str, ...]] = {
-    "int": ("expr",), "num": ("int", "expr"), "bool": ("expr",), "name": ("expr", "axis", *_CLOSED, "term"),
-    "expr": (*_SCALAR, "term"), "stmt": ("context",), "record": ("context", "stmt"),
-    "term": ("int", "num", "bool", "name", "expr"), "index": ("axis", "name", "expr", "int"),
-    **dict.fromkeys(("axis", *_CLOSED), ("name", "expr")),
-}  # fmt: skip
 
 
 def fits(have: Sort, want: Sort) -> bool:
@@ -90,7 +74,7 @@ def fits(have: Sort, want: Sort) -> bool:
         return True
     if have.many is not want.many:
         return False
-    return "any" in (have.kind, want.kind) or have.kind in (want.kind, *_MAY_BE.get(want.kind, ()))
+    return "any" in (have.kind, want.kind) or have.kind in (want.kind, *SORTS["kinds"][want.kind].get("may_be", ()))
 
 
 @functools.cache
@@ -107,7 +91,7 @@ def sort_of(text: str) -> Sort:
 
 def field_sort(field: Field) -> Sort:
     """Return the sort of a node's field."""
-    return Sort(FIELD_SORTS.get(field.sort, "any"), field.many)
+    return Sort(SORTS["fields"].get(field.sort, "any"), field.many)
 
 
 def sort_of_value(value: object) -> Sort:
