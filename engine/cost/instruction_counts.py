@@ -57,7 +57,7 @@ from ...ir.kernel import (
 from ...ir.node import Expr, nodes
 from ...ir.program import Block, Kernel, Stmt
 from .limits import Copies, Replications
-from .memory_model import KEPT_BELOW, LANES, LINE, WORD, Mask, Waits, busy_warps, sectors, wavefronts
+from .memory_model import KEPT_BELOW, LANES, LINE, WORD, Mask, Waits, sectors, wavefronts
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
@@ -172,8 +172,8 @@ class Surroundings(NamedTuple):
 
     @property
     def warps(self) -> float:
-        """Runs of the statements by all warps together."""
-        return self.times * busy_warps(self.mask)
+        """Runs of the statements by all warps together that have a lane that is not idle."""
+        return self.times * float(self.mask.any(axis=1).sum())
 
 
 class _Counter:

@@ -21,11 +21,6 @@ Mask = NDArray[np.bool_]  # of lanes, (warps, lanes)
 OfLanes = NDArray[np.int64]  # a number for each lane, (warps, lanes)
 
 
-def busy_warps(mask: Mask) -> float:
-    """Count the warps with a lane that is not idle."""
-    return float(mask.any(axis=1).sum())
-
-
 def sectors(places: OfLanes, mask: Mask) -> list[set[int]]:
     """Return the sectors that each warp touches.
 

@@ -56,7 +56,6 @@ from ...ir.facts.warp_accesses import (
     at_lanes,
     box_of,
     lane_values,
-    local_index,
     region,
     requests,
 )
@@ -118,7 +117,7 @@ def _region(site: Site, body: Block, axes: Any, more: tuple[Any, ...]) -> Ranged
 @statement_fact
 def local(idx: ExpressionList, foot: Footprint) -> ExpressionList:
     """Return an index of a buffer as an index of the copy of its footprint."""
-    return local_index(idx, foot)
+    return foot.cells or tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))
 
 
 @fact("bytes([stmt]) -> int", TILE)

@@ -503,11 +503,6 @@ def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
     return len(files)
 
 
-def is_built_in(rule: Rule) -> bool:
-    """Return whether a rule is in a file of `rules/` that no file of the user has replaced."""
-    return rule.span.source in [file.source for file in built_in_files()]  # or equal: another thread may have read it
-
-
 @cache
 @collections_paused()
 def built_in_files() -> tuple[RuleFile, ...]:

@@ -420,21 +420,23 @@ def adjacent_rows(stage: Stage, rows: int, groups: int) -> int:
 
 
 def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
-    """Return whether TMA can copy the box: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
-    if stage.gathered:
-        return False
-    inner, dims, chunk = stage.box[-1], [axis.dim or 0 for axis in stage.box], CHUNK // item
-    aligned = inner.dim == len(source) - 1 and inner.extent % chunk == 0 and source[-1] % chunk == 0
-    return aligned and len(source) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.box)
+    """Return whether TMA can copy the box, with its dimensions in their order."""
+    dims = [axis.dim or 0 for axis in stage.box]
+    return _is_copied_by_tma(stage, source, item) and dims == sorted(dims)
 
 
 def is_swizzled_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
     """Return whether TMA can copy the shared tile, in boxes whose rows are each 128 bytes that it swizzles."""
+    return _is_copied_by_tma(stage, source, item) and stage.box[-1].extent * item == ROW
+
+
+def _is_copied_by_tma(stage: Stage, source: tuple[int, ...], item: int) -> bool:
+    """Return whether a box has the rank, the rows of whole 16 bytes and the sides of at most 256 elements of TMA."""
     if stage.gathered:
         return False
-    inner = stage.box[-1]
-    rows = inner.extent * item == ROW and inner.dim == len(source) - 1 and source[-1] * item % CHUNK == 0
-    return rows and len(source) <= 5 and all(axis.extent <= 256 for axis in stage.box)
+    inner, chunk = stage.box[-1], CHUNK // item
+    aligned = inner.dim == len(source) - 1 and inner.extent % chunk == 0 and source[-1] % chunk == 0
+    return aligned and len(source) <= 5 and all(axis.extent <= 256 for axis in stage.box)
 
 
 # ---- operands of tensor cores: the loads, and the rows of a shared tile that ldmatrix reads

@@ -598,10 +598,3 @@ def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -
     size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in tile_box)
     cells = tuple(Var(name) for name in names)
     return [Footprint(Var(buf), Var(smem), origin, tile_box, (), (), bool(shared), size, cells)]
-
-
-def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:
-    """Return an index of the buffer as an index of its copy."""
-    if foot.cells:
-        return foot.cells
-    return tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))

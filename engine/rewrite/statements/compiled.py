@@ -17,7 +17,7 @@ from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling
 from ....ir.tile import Tile
 from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, Value, holds, pays
-from ...language.rule import PREFER, Clause, Rule, in_order, is_built_in
+from ...language.rule import PREFER, Clause, Rule, built_in_files, in_order
 from ...language.spelling import expression
 from ...language.typed_slots import every
 from ..trace import Evidence, WeighedChoice, held, show, written
@@ -421,8 +421,8 @@ class CompiledRule:
 
     @cached_property
     def checked(self) -> bool:
-        """Return whether every result is checked: true for rules that are not built in."""
-        return not is_built_in(self.rule)
+        """Return whether every result is checked: true for rules that are in no file of `rules/` as it is in force."""
+        return self.rule.span.source not in [file.source for file in built_in_files()]  # or equal, of another thread
 
     def weighed(self, match_env: Environment) -> tuple[WeighedChoice, ...]:
         """Return the alternatives of each `choose` at a match, with their costs."""
