@@ -870,7 +870,7 @@ def _quenched(fields: Fields) -> bool:
     """
     rates = (0, 1) if any(name in fields for name in _TRAINING) else ()
     never = any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, "dropout_p"))
-    return never or "p" in fields and fields["p"][0] in rates
+    return never or ("p" in fields and fields["p"][0] in rates)
 
 
 # Defaults that mean something of the input's dtype. They are bound to it here, since float64 would read them otherwise.
