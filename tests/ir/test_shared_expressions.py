@@ -136,12 +136,10 @@ def test_twice_the_levels_take_at_most_thrice_the_calls(name: str) -> None:
 def broken(e: Any) -> dict[str, Callable[[], Any]]:
     """The checks of programs that are wrong at an expression, by the place of the expression."""
     x, y = Param("x", "i64", (10,)), Param("y", "i64", (10,))
-    stored = Store("y", (0,), e)
-    blocks: dict[str, tuple[Any, ...]] = {
-        "value": (stored,),
+    blocks = {
+        "value": (Store("y", (0,), e),),
         "index": (For("x", 0, 10, (Load("v", "x", (e,)), Store("y", (Var("x"),), Var("v")))),),
         "guard": (Load("v", "x", (0,), compare("<", e, 0.5)),),
-        "bound": (For("i", 0, e, (stored,)),),
         "register": (Launch((1,), 32, (Define("v", "i64", e), Define("v", "i64", e))),),
     }
     check = {"register": kernel.problems}
