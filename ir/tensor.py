@@ -8,13 +8,14 @@ d]`). Dimensions of size 1 do not exist here: the launch plan keeps torch's shap
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from .expr import COMPARISONS, Axis, Binary, Not, Order
 from .functions import opmath, promote, result_dtype
 from .monoids import of_part
-from .node import Dtype, Expr, Fn, Name, Node, Num, memoised, remember
+from .node import Dtype, Expr, Fn, Name, Node, Num, contains, memoised, remember
 from .program import Param
 from .torch import TorchOp
 
@@ -175,15 +176,13 @@ def _indexed(term: Any) -> tuple[Term, ...]:
 
 
 def _indexing(exprs: tuple[Any, ...]) -> tuple[Term, ...]:
-    found: list[Term] = []
-    for e in exprs:
-        if isinstance(e, Term):
-            found.append(e)
-        elif isinstance(e, Node) and not isinstance(e, Axis):
-            for field in type(e).fields:
-                value = getattr(e, field.name)
-                found.extend(_indexing(_flat(value)))
-    return tuple(dict.fromkeys(found))
+    found = ((e,) if isinstance(e, Term) else _terms_in(e) for e in exprs if contains(e, Term))
+    return tuple(dict.fromkeys(itertools.chain(*found)))
+
+
+@memoised
+def _terms_in(e: Any) -> tuple[Term, ...]:
+    return _indexing(tuple(x for field in type(e).fields for x in _flat(getattr(e, field.name))))
 
 
 def _flat(value: Any) -> tuple[Any, ...]:

@@ -46,7 +46,7 @@ from ...ir.program import Block, Stmt
 from ...ir.ranges import decide, interval
 from ...ir.sizes import lowest
 from ...ir.substitute import substitute
-from ...ir.text.print_statements import print_statement
+from ...ir.text.print_statements import print_head
 from ...ir.tile import Stage, Sync, Wait
 from .expressions import (
     axes_of,
@@ -356,7 +356,7 @@ def lower_statement(low: Lowering, at: Place) -> Block:
     stmt = at.block[at.position]
     lower = LOWER.get(type(stmt))
     if lower is None:
-        where = f"in `{print_statement(stmt).splitlines()[0]}`"
+        where = f"in `{print_head(stmt)}`"
         hint = "add one to LOWER in codegen/materialise/blocks.py"
         raise InternalError(f"`{type(stmt).__name__}` has no lowering to Kernel IR", hint=hint, notes=(where,))
     made = lower(low, stmt, at)

@@ -864,9 +864,13 @@ _TRAINING = ("train", "training")  # the fields that say whether a module trains
 
 
 def _quenched(fields: Fields) -> bool:
-    """Return whether a random op draws nothing: dropout outside of training or of rate 0, attention without dropout."""
-    rates = ("dropout_p", "p") if any(name in fields for name in _TRAINING) else ("dropout_p",)
-    return any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, *rates))
+    """Return whether a random op draws nothing.
+
+    That is dropout outside of training, or of rate 0 or 1, and attention without dropout.
+    """
+    rates = (0, 1) if any(name in fields for name in _TRAINING) else ()
+    never = any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, "dropout_p"))
+    return never or ("p" in fields and fields["p"][0] in rates)
 
 
 # Defaults that mean something of the input's dtype. They are bound to it here, since float64 would read them otherwise.

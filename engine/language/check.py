@@ -515,6 +515,13 @@ class Checks(CheckedRule):
             for b in others:
                 if {a, b} <= rule.attributes:
                     yield Finding(f"@{a} and @{b} exclude each other", rule, "take one of them out")
+        if self.dataflow:
+            for a in sorted({"local", "canonical", "repeat"} & rule.attributes):
+                yield Finding(
+                    f"@{a} is for rules on statements: no rule on {rule.level} runs so",
+                    rule,
+                    f"take it out: a rule on {rule.level} fires wherever it matches, until no site is left",
+                )
         if s.DECREASES in self.lets and "repeat" not in rule.attributes:
             yield Finding(
                 "`decreases` is for a @repeat rule: any other fires once",

@@ -17,7 +17,7 @@ from ..expr import Binary, Call, Not, Sum, Var
 from ..functions import DTYPES, FUNCTIONS, SELECT, identity, whole
 from ..node import each_once
 from ..program import Kernel, Param
-from ..text.print_statements import print_statement
+from ..text.print_statements import print_head
 
 Memory = dict[str, np.ndarray]  # {buffer: its elements}
 KINDS: dict[str, Any] = {name: np.float64 if name in FLOATS else kind for name, kind in DTYPES.items()}
@@ -43,7 +43,7 @@ def at_statement(stmt: Any) -> Iterator[None]:
     except ScheduleError as error:
         if any(note.startswith("in `") for note in error.notes):
             raise
-        note = f"in `{print_statement(stmt).splitlines()[0]}`"
+        note = f"in `{print_head(stmt)}`"
         raise ScheduleError(error.what, notes=(*error.notes, note)) from None
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from .. import expr as e
 from ..kernel import Element
 from ..loop import Accumulate, For, If, Let, Load, Merge, Store
-from ..node import Expr, Node
-from ..program import Param, TensorType
+from ..node import CLASSES, WEIGHT, Expr, Node, contents, replace, with_parts
+from ..program import Param, Stmt, TensorType
 
 INDENT = "    "
+SHOWN_LEVELS = 5  # of a large expression in a message
 # Binding strength, loosest first.
 _OR, _AND, _NOT, _COMPARE, _SUM, _TERM, _UNARY, _ATOM = range(1, 9)
 _STRENGTH = {
@@ -161,6 +162,28 @@ def print_statement(stmt: Any, depth: int = 0) -> str:
         head = (f"{stmt.dst} = " if hasattr(stmt, "dst") else "") + _call(stmt)
     body = getattr(stmt, "body", None)
     return f"{lead}{head}" if body is None else f"{lead}{head}:\n{print_block(body, depth + 1)}"
+
+
+def print_head(part: Any) -> str:
+    """Return an expression, or the first line of a statement, for a message: `..` is for what is deep in a large one.
+
+    The text of an expression whose parts are shared may be exponentially longer than the expression.
+    """
+    if hasattr(part, "body"):
+        part = replace(part, body=())
+    if isinstance(part, Node) and contents(part) & WEIGHT == WEIGHT:
+        part = _shallow(part, SHOWN_LEVELS)
+    text = print_statement(part) if isinstance(part, Stmt) else print_expr(part)
+    return text.split("\n")[0]
+
+
+def _shallow(part: Any, levels: int) -> Any:
+    """Return a node, or nodes, with `..` for the nodes that are so many levels below."""
+    if part.__class__ is tuple:
+        return tuple(_shallow(item, levels) for item in part)
+    if part.__class__ not in CLASSES:
+        return part
+    return with_parts(part, lambda below: _shallow(below, levels - 1)) if levels else e.Var("..")
 
 
 def print_block(block: tuple[Any, ...], depth: int = 0) -> str:

@@ -54,7 +54,7 @@ from ..kernel import (
 from ..node import Expr, nodes
 from ..program import Block, Kernel, Stmt
 from ..sizes import lowest
-from ..text.print_statements import print_statement
+from ..text.print_statements import print_head
 
 # ---- names in scope
 
@@ -114,7 +114,7 @@ class KernelCheck:
     def report(self, stmt: Stmt, problems: Problems) -> None:
         """Add the problems of a statement; those of its block are added on the way."""
         for problem in problems:
-            self.found.append(f"{problem}: `{print_statement(stmt).splitlines()[0].strip()}`")
+            self.found.append(f"{problem}: `{print_head(stmt)}`")
 
     def bind(self, name: str, meaning: KnownName) -> Problems:
         if name in self.names:

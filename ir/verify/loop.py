@@ -21,7 +21,7 @@ from ..node import Expr, distinct, nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import at_ends, below_divisor, interval
 from ..sizes import Interval, has_sizes, highest
-from ..text.print_statements import print_expr, print_statement
+from ..text.print_statements import print_head
 from ..tile import AlongAxes, Collective, RegisterTile, SharedTile, Tile
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
@@ -87,7 +87,7 @@ class Check:
     def report(self, stmt: Any, problems: Iterable[str]) -> None:
         """Add the problems of a statement; those of its block are added on the way."""
         for problem in problems:
-            self.found.append(f"{problem}, in `{print_statement(stmt).splitlines()[0]}`")
+            self.found.append(f"{problem}, in `{print_head(stmt)}`")
 
     def grounded(self, block: Block) -> bool:
         """Return whether the assumptions of facts hold.
@@ -99,7 +99,7 @@ class Check:
             self.report(stmt, (f"`{name}` is not a buffer" for name in names if name not in self.shapes))
         for e in distinct(block, Binary):
             if e.a.__class__ is float or e.b.__class__ is float:
-                self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")
+                self.found.append(f"`{print_head(e)}` is about places, which are whole numbers")
         indices = {loop.var for loop in nodes(block, For)} | self.indices
         values = {stmt.dst for stmt in nodes(block, Load, Let)}
         for name in sorted(indices & (values | self.sums) | values & self.sums):
@@ -184,7 +184,7 @@ class Check:
             if free_names(position) <= scope.ranges.keys():
                 low, high = negate(position), add(subtract(position, extent), 1)
                 if not (implied(low, scope) and implied(high, scope)):
-                    yield f"index `{print_expr(position)}` may leave 0..{print_expr(extent)}"
+                    yield f"index `{print_head(position)}` may leave 0..{print_head(extent)}"
 
 
 def not_positive(condition: Expr) -> Iterator[Expr]:

@@ -17,7 +17,7 @@ from ..facts.index import greatest, interval
 from ..functions import BITS, CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ..monoid_texts import PARTS
 from ..monoids import of_part
-from ..node import Node, walk
+from ..node import contains, distinct
 from ..sizes import LARGE, lowest
 from ..tensor import (
     Case,
@@ -34,7 +34,7 @@ from ..tensor import (
     is_condition,
     postorder,
 )
-from ..text.print_statements import print_expr
+from ..text.print_statements import print_head
 
 
 def verify(graph: TensorGraph) -> None:
@@ -70,9 +70,9 @@ def _names(graph: TensorGraph, terms: list[Term]) -> Iterator[str]:
     for term in (*graph.ins, *terms):
         for axis in (*axes(term), *(term.over if isinstance(term, Reduce | Fold) else ())):
             if (first := seen.setdefault(axis.name, axis)) is not axis:
-                yield f"axis {axis.name} has extents {print_expr(first.extent)} and {print_expr(axis.extent)}"
+                yield f"axis {axis.name} has extents {print_head(first.extent)} and {print_head(axis.extent)}"
             if not only_sizes(axis.extent) or lowest(axis.extent) < 0:
-                yield f"axis {axis.name} has extent {print_expr(axis.extent)}"
+                yield f"axis {axis.name} has extent {print_head(axis.extent)}"
     named: tuple[Any, ...] = (*graph.ins, *graph.outs, *graph.names)
     values = Counter(one.name for one in named)
     for name in sorted(values):
@@ -140,21 +140,21 @@ def _fit(kind: str, dtypes: list[str]) -> bool:
 
 def _conditions(e: Any) -> Iterator[str]:
     """Yield the problems of conditions: arithmetic on truth values, and indices that are not whole numbers."""
-    binaries = [x for x in walk(e) if x.__class__ is Binary]
+    binaries = list(distinct(e, Binary))
     for x in binaries:
         if x.op not in ("and", "or", "==", "!=") and (is_condition(x.a) or is_condition(x.b)):
             yield f"`{x.op}` of a condition"
     for x in binaries:
         if float in (x.a.__class__, x.b.__class__):
-            yield f"`{print_expr(x)}` is about places, which are whole numbers"
+            yield f"`{print_head(x)}` is about places, which are whole numbers"
 
 
 def _bounds(term: Remap) -> Iterator[str]:
     for axis, e in term.map:
         low, high = interval(e)
-        unknown = high >= LARGE or any(isinstance(x, Term) for x in walk(e) if isinstance(x, Node))
+        unknown = high >= LARGE or contains(e, Term)
         if not unknown and not ((low >= 0 or _negative(subtract(-1, e))) and _below(e, axis.extent)):
-            yield f"an index in {low}..{high + 1} reads axis {axis.name}:{print_expr(axis.extent)}"
+            yield f"an index in {low}..{high + 1} reads axis {axis.name}:{print_head(axis.extent)}"
 
 
 def _below(e: Any, extent: Any) -> bool:

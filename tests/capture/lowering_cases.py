@@ -19,7 +19,8 @@ UNARY = """
     F.relu(x); F.relu6(x * 5); F.leaky_relu(x); F.leaky_relu(x, 0.3); F.elu(x); F.elu(x, 0.5); F.selu(x); F.celu(x, 2.0); F.silu(x); F.mish(x)
     F.hardtanh(x); F.hardtanh(x, -0.3, 0.6); F.hardswish(x * 3); F.hardsigmoid(x * 3); F.softplus(x); F.softplus(x * 30, 2, 10); F.softsign(x)
     F.logsigmoid(x); F.gelu(x); F.gelu(x, approximate='tanh'); F.tanhshrink(x); F.hardshrink(x); F.softshrink(x); F.threshold(x, 0.1, 20.0)
-    F.dropout(x, 0.5, training=False); nn.Dropout(0.3)(x); torch.zeros_like(x); torch.ones_like(x) * x; torch.full_like(x, 2.5); x.new_zeros(3, 2)
+    F.dropout(x, 0.5, training=False); nn.Dropout(0.3)(x);
+    F.dropout(x, 0.0); F.dropout(x, 1.0); F.dropout2d(x[None, None], 1.0); torch.zeros_like(x); torch.ones_like(x) * x; torch.full_like(x, 2.5); x.new_zeros(3, 2)
     torch.where(x > 0, x, 0.1 * x); torch.where(x > 0, 1.0, 2.0); x.masked_fill(x > 0, 7.0); torch.maximum(x, x * x); torch.minimum(x, x * x)
     torch.lerp(x, x * x, 0.3); torch.addcmul(x, x, x, value=0.5); torch.addcdiv(x, x, x.abs() + 1, value=0.5); torch.hypot(x, x + 1)
     torch.logaddexp(x, -x); torch.atan2(x, x + 1); torch.xlogy(x.abs(), x.abs() + 1); torch.heaviside(x, torch.tensor(0.5)); x.type_as(x)

@@ -21,11 +21,15 @@ from dplc.codegen import dtypes as c_types
 from dplc.codegen.materialise import expressions
 from dplc.ir import compose, expr, node, ranges, sizes
 from dplc.ir import substitute as names
-from dplc.ir.expr import Axis, Binary, Call, Size, Var
+from dplc.ir.expr import Axis, Binary, Call, Size, Var, compare
 from dplc.ir.facts import index, layout, structure
 from dplc.ir.interp import scalar
-from dplc.ir.tensor import index_axes, is_condition
-from dplc.ir.verify import loop
+from dplc.ir.kernel import Define, Launch
+from dplc.ir.loop import For, Load, Store
+from dplc.ir.program import Kernel, Param
+from dplc.ir.tensor import Index, Output, TensorGraph, axes, index_axes, is_condition, operands
+from dplc.ir.text.print_statements import print_head
+from dplc.ir.verify import kernel, loop, tensor
 
 TAKEN = ("Expr", "Iterable[Expr]", "Sequence[Expr]", "tuple[Expr, ...]", "Expr | None")
 RANGES = {"x": (0, 9), "y": (0, 9)}
@@ -101,7 +105,9 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.substitute.substitute_affine": lambda e: names.substitute_affine(e, Var("x"), Var("y")),
     "ir.substitute.with_sizes": lambda e: names.with_sizes(e, {"s": 3}),
     "ir.tensor.index_axes": index_axes,
+    "ir.tensor.operands": lambda e: operands(Index(e)),
     "ir.tensor.is_condition": is_condition,
+    "ir.text.print_statements.print_head": print_head,
     "ir.verify.loop.not_positive": lambda e: list(loop.not_positive(e)),
     "codegen.dtypes.is_literal": c_types.is_literal,
     "codegen.dtypes.dtype_of": lambda e: c_types.dtype_of(e, lambda name: "i64", "i64"),
@@ -125,6 +131,33 @@ def test_twice_the_levels_take_at_most_thrice_the_calls(name: str) -> None:
         few, many = grown(family, leaf, DEPTH), grown(family, leaf, 2 * DEPTH)
         calls = calls_of(functools.partial(TAKING[name], few), MOST)
         assert calls_of(functools.partial(TAKING[name], many), MOST) <= GROWTH * calls + 100, family
+
+
+def broken(e: Any) -> dict[str, Callable[[], Any]]:
+    """The checks of programs that are wrong at an expression, by the place of the expression."""
+    x, y = Param("x", "i64", (10,)), Param("y", "i64", (10,))
+    blocks = {
+        "value": (Store("y", (0,), e),),
+        "index": (For("x", 0, 10, (Load("v", "x", (e,)), Store("y", (Var("x"),), Var("v")))),),
+        "guard": (Load("v", "x", (0,), compare("<", e, 0.5)),),
+        "register": (Launch((1,), 32, (Define("v", "i64", e), Define("v", "i64", e))),),
+    }
+    check = {"register": kernel.problems}
+    found = {
+        name: functools.partial(check.get(name, loop.problems), Kernel("k", (x,), (y,), block))
+        for name, block in blocks.items()
+    }
+    value = Index(compare("<", names.substitute_expr(e, {"x": Axis("i", 10)}), 0.5))
+    graph = TensorGraph("g", (), (Output("y", axes(value), value),))
+    return {**found, "tensor": lambda: tensor.check(graph)}
+
+
+@pytest.mark.parametrize("name", broken(Var("x")))
+def test_messages_about_shared_expressions_are_short_and_linear(name: str) -> None:
+    for family in ("sums", "quotients", "choices"):
+        few, many = (broken(grown(family, Var("x"), depth))[name] for depth in (DEPTH, 2 * DEPTH))
+        assert calls_of(many, MOST) <= GROWTH * calls_of(few, MOST) + 100, family
+        assert max(map(len, many()), default=0) <= 1000
 
 
 def test_calls_of_a_tree_walk_exceed_the_limit() -> None:
