@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
-from ..ir.diagnostic import DplcError, Source, UsageError, did_you_mean
+from ..ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean
 from ..ir.text.parse import parse
 from .capture.precision import OPERATORS, tf32_numbers
 from .kernels.fusion_pass import FusionRules
@@ -193,8 +193,14 @@ def exactly(rules: RuleSet) -> RuleSet:
 def with_numbers(rules: RuleSet, origin: str, numbers: tuple[tuple[str, int], ...]) -> RuleSet:
     """Return the rules with numbers of the policy in force: themselves if they have these numbers."""
     changed = [(name, value) for name, value in numbers if rules.numbers[name].value != value]
-    text = "".join(f"override number {name} = {value}\n" for name, value in changed)
-    return RuleSet((*rules.files, read_rules(Source(origin, text)))) if changed else rules
+    source = Source(origin, "".join(f"override number {name} = {value}\n" for name, value in changed))
+    nodes = tuple(_overriding(Span(source, line, 0, line, 0), *each) for line, each in enumerate(changed, 1))
+    return RuleSet((*rules.files, read_rules(source, lambda _: nodes))) if changed else rules
+
+
+def _overriding(place: Span, name: str, value: int) -> s.NumberOf:
+    """Return the declaration of a number without parsing it: the tables of the parser take over a second."""
+    return s.NumberOf(place, (), True, name, s.Number(place, value), None)
 
 
 def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:
