@@ -145,7 +145,7 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
 @functools.lru_cache(maxsize=64)
 def _grid(lists: tuple[tuple[int, ...], ...], most: int) -> Array:
     """Return all combinations of lists for the decisions, a row for each, whose threads are whole warps."""
-    grid = np.array(np.meshgrid(*lists, indexing="ij")).reshape(len(lists), -1)
+    grid = np.array(np.meshgrid(*lists, indexing="ij"), dtype=int).reshape(len(lists), -1)
     rows, columns, down, across = grid[2:]
     threads = rows // down * (columns // across)
     power = (threads & (threads - 1) == 0) & (threads >= LANES) & (threads <= MOST_THREADS)
