@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis, linear
-from ...ir.facts.dataflow import Dataflow, common_key, contracts
+from ...ir.facts.dataflow import Dataflow, common_key, contracts, offsets_of, steps_of
 from ...ir.facts.layout import SECTOR, WORD
 from ...ir.functions import promote
 from ...ir.node import contains, memoised
@@ -31,6 +31,7 @@ from ...ir.tensor import (
     axes,
     dtype,
     factors,
+    index_axes,
     operands,
     postorder,
 )
@@ -108,6 +109,29 @@ def scattered(site: FusionSite, v: Value) -> bool:
     """
     sources = [term.x for term in site.parts(v)[0] if term.__class__ is Remap]
     return len(set(sources)) < len(sources)
+
+
+@tensor_fact
+def strided(site: FusionSite, v: Value) -> bool:
+    """Return whether the results of a product read v, which is an input's, with a sector for each element.
+
+    No axis of a result, and no long one of v, runs along the last dimension of the input.
+    """
+    view = v.args[0] if v.__class__ is Elementwise and v.fn == "copy" else v
+    view = view.a if view.__class__ is Case else view
+    if view.__class__ is not Remap or view.x.__class__ is not Input:
+        return False
+    last = axes(view.x)[-1]
+    e = dict(view.map).get(last, last)
+    close = any(step == 1 and axis.extent * WORD >= SECTOR for axis, step in steps_of(e))
+    results = [site.flow.mask[total] for _, total, _ in uses_of(site.flow, v, site.kept)]
+    return not close and not any(mask & site.flow.mask_of_axes(index_axes(e)) for mask in results)
+
+
+@tensor_fact
+def overlaps(x: Value) -> bool:
+    """Return whether several axes share an index of what is read: the phases, offsets and positions of a window."""
+    return bool(offsets_of(x))
 
 
 @tensor_fact
@@ -404,14 +428,18 @@ def in_iterations(site: OperationSite, v: Value, y: Value) -> float:
 
     The result is 0 unless v is a reduction and y reduces along its axes.
     The threads of the loop are those that share a result of y, whatever threads v has: a block, or one for each element
-    of a short row. A product of v has no tiles there: each of its terms loads its factors.
+    of a short row. A product of v has no tiles there: each of its terms loads its factors. Where its factors vary along
+    different axes of y, the loop is scheduled as a product's, with a thread for each result.
     """
     if not reduction(v) or not sweeps(site, y, v):
         return 0.0
     flow = site.flow
     made, read = site.parts(v)
     nested = _issue_seconds(site, made, len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over)))
-    return max(nested, _traffic_seconds(site, read)) / _busy(site, y) - _seconds_alone(site, v)
+    results = site.space & ~site.folded & ~flow.mask_of_axes(y.over)
+    tiled = any(contracts(results, *(flow.mask[x] for x in factors(term))) for term in made if term.__class__ is Reduce)
+    busy = min(1.0, flow.elements(results) / _threads(site.target)) if tiled else _busy(site, y)
+    return max(nested, _traffic_seconds(site, read)) / busy - _seconds_alone(site, v)
 
 
 def _busy(site: OperationSite, reduced: Value) -> float:
@@ -419,7 +447,12 @@ def _busy(site: OperationSite, reduced: Value) -> float:
     flow, over, target = site.flow, site.flow.mask_of_axes(reduced.over), site.target
     row, block = flow.elements(over), int(policy(target).block_threads)
     threads = flow.elements(site.space & ~site.folded & ~over) * (min(row, block) if row >= target.warp_lanes else 1)
-    return min(1.0, threads / (block * target.multiprocessors))
+    return min(1.0, threads / _threads(target))
+
+
+def _threads(target: Any) -> int:
+    """Return the threads that occupy a device."""
+    return int(policy(target).block_threads * target.multiprocessors)
 
 
 def _seconds_alone(site: FusionSite, v: Value) -> float:

@@ -620,17 +620,20 @@ def each(setting: NumberList, n: int) -> NumberList:
 class Taps(NamedTuple):
     """The elements of windows that cover an output index, without those that the stride skips.
 
-    axes: their number, for each dimension; places: the element of the window, if there is one; starts: where in the
-    input the window begins; met: the condition that there are such an element and such a window; regular: whether
-    every index is covered by as many of them, but for the edges.
+    axes: their number for each dimension, and the channels; or one axis with all of them as digits, the channel last.
+    channel: its index. phases: an axis for each dimension in which the elements depend on the remainder of the output
+    index by the stride; at: this remainder. places: the element of the window; inside: whether there is one, for these
+    phases. starts: where in the input the window begins; met: the condition that there are such an element and window.
     """
 
     axes: tuple[AxisIndex, ...]
+    channel: Expr
+    phases: tuple[AxisIndex, ...]
+    at: tuple[Expr, ...]
     places: tuple[Expr, ...]
     inside: Expr
     starts: tuple[Expr, ...]
     met: Expr
-    regular: bool
 
 
 @torch_fact
@@ -642,36 +645,62 @@ def taps(
     dilation: NumberList,
     padding: NumberList,
     extents: NumberList,
+    channels: int,
+    together: bool,
 ) -> Taps:
     """Return the windows over an input of some extents that cover the output index `ps`, for each element that can.
 
     Element k of the window at input index n is at n*stride + k*dilation - padding. So k is one of every few: of those
     with the first of them, which depends on the remainder of the output index alone (its phase).
+    together: one axis for channels and elements, and axes of phases.
     """
-    places, starts, found, met, inside = [], [], [], True, True
-    for p, size, s, d, a, n in zip(ps, window, stride, dilation, padding, extents, strict=True):
-        shared = math.gcd(s, d)
-        step = s // shared  # 1: all elements cover the same indices, or none does
+    places, starts, phases, remainders, met, inside = [], [], [], [], True, True
+    steps = [s // math.gcd(s, d) for s, d in zip(stride, dilation, strict=True)]
+    counts = [-(-size // step) for size, step in zip(window, steps, strict=True)]
+    found, channel, digits = _digits(site, (*counts, channels), together)
+    for p, tap, size, step, s, d, a, n in zip(
+        ps, digits, window, steps, stride, dilation, padding, extents, strict=True
+    ):
+        shared = s // step  # step 1: all elements cover the same indices, or none does
         inverse = pow(d // shared, -1, step) if step > 1 else 0
-        tap = site.axis(-(-size // step))
-        phase = modulo(add(p, a), s)
-        first = phase if d == 1 else modulo(multiply(floordiv(phase, shared), inverse), step)
-        place = add(first, multiply(tap, step))
-        start = add(floordiv(add(p, a), s), floordiv(subtract(phase, multiply(first, d)), s))
+
+        def first(phase: Expr, s: int = s, d: int = d, shared: int = shared, inverse: int = inverse) -> Expr:
+            return phase if d == 1 else modulo(multiply(floordiv(phase, shared), inverse), s // shared)
+
+        own = phase = modulo(add(p, a), s)
+        if step > 1 and together:
+            own = site.axis(s)
+            phases.append(own)
+            remainders.append(phase)
+        place, of_filter = (add(first(x), multiply(tap, step)) if step > 1 else tap for x in (phase, own))
+        start = add(floordiv(add(p, a), s), floordiv(subtract(phase, multiply(first(phase), d)), s))
         start = subtract(start, multiply(tap, d // shared))
         if step == 1:
             start = floordiv(subtract(add(p, a), multiply(tap, d)), s)
         if size % step:  # past the last element, the window is beyond the input: both operands are zero
             start = add(start, multiply(floordiv(place, size), add(n, d * size)))
-            inside = both(inside, compare("<", place, size))
+        if size % step or own is not phase:
+            inside = both(inside, compare("<", of_filter, size))
         met = both(met, both(compare(">=", start, 0), compare("<", start, n)))
         if shared > 1:
             met = both(met, compare("==", modulo(phase, shared), 0))
-        found.append(tap)
-        places.append(place)
+        places.append(of_filter)
         starts.append(start)
-    regular = all(d % s or s == 1 for s, d in zip(stride, dilation, strict=True))
-    return Taps(tuple(found), tuple(places), inside, tuple(starts), met, regular)
+    return Taps(found, channel, tuple(phases), tuple(remainders), tuple(places), inside, tuple(starts), met)
+
+
+def _digits(site: TorchSite, counts: Sequence[int], together: bool) -> tuple[tuple[AxisIndex, ...], Expr, list[Expr]]:
+    """Return axes of some extents, or one axis with all as digits, the last digit, and the others."""
+    if not together:
+        *own, last = (site.axis(n) for n in counts)
+        return (*own, last), last, list(own)
+    rest: Any = site.axis(math.prod(counts))
+    found, digits = (rest,), list[Expr]()
+    for n in reversed(counts):
+        digits.append(modulo(rest, n))
+        rest = floordiv(rest, n)
+    last, *others = digits
+    return found, last, others[::-1]
 
 
 # ---- adaptive pools: part p of n elements cut into m is p*n // m .. ceil((p + 1)*n / m)

@@ -12,8 +12,10 @@ from ...codegen.target import Target
 from ...codegen.target import target as default_target
 from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.index import operate
+from ...ir.facts.layout import SECTOR, WORD
 from ...ir.node import Expr
 from ...ir.program import PRECISIONS, Kernel, Param, TensorType
+from ...ir.sizes import at_hint
 from ...ir.tensor import (
     Fold,
     Input,
@@ -210,6 +212,10 @@ class Kernels:
             )
             if high and low:  # a quotient alone repeats elements: nothing is merged
                 loops = (*(axis for axis in loops if axis not in high + low), *high, *low)
+            elif not high and all(
+                at_hint(axis.extent) * WORD < SECTOR for axis in low
+            ):  # phases: neighbours read others
+                loops = (*low, *(axis for axis in loops if axis not in low))
         plain = result_buffer(name, term, loops)
         for outer, inner in itertools.pairwise(loops) if len(maps) == len(readers) else ():
             if all(_merges(mapping, outer, inner) for mapping in maps):

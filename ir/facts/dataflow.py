@@ -147,7 +147,7 @@ class Dataflow:
 
         A result is stored along its last axis, and an input is read along its last axis. A contraction stores vectors,
         and a window is read in vectors along an axis that it leaves alone (key None: along any axis). An operation
-        accesses its operands along the axes of its result.
+        accesses its operands along the axes of its result, and a tuple reduction along the axis that it reduces.
         """
         wanted: dict[Any, defaultdict[Axis | None, float]] = {term: defaultdict(float) for term in self.order}
         for term in reversed(self.order):
@@ -162,7 +162,7 @@ class Dataflow:
                 found, seen = wanted[operand], self.mask[operand]
                 if images and operand is term.x:
                     for axis, e in images.items():
-                        found[axis] += max((own[inner] / step for inner, step in _steps(e)), default=0.0)
+                        found[axis] += max((own[inner] / step for inner, step in steps_of(e)), default=0.0)
                     for axis in self.axes_in(seen) if own[None] else ():
                         if axis not in images and _in_vectors(axis):
                             found[axis] += own[None]
@@ -171,6 +171,8 @@ class Dataflow:
                         found[axis] += count
                 if kind is Reduce and not self._factors(term):
                     found[None] += self.size(operand) / 2
+                if kind is Fold:
+                    found[term.over[-1]] += self.size(operand)
             if kind is Reduce and self._factors(term):
                 for axis in filter(_in_vectors, self.axes_in(self.mask[term])):
                     own[axis] += 2 * size
@@ -191,7 +193,7 @@ class Dataflow:
         if not (both := self._factors(term)):
             return ()
         wider, other = (self._natural[factor] for factor in both)
-        offsets = _offsets(both[0])
+        offsets = offsets_of(both[0])
         summed = (axis for axis in wider if axis in term.over)
         place = min(summed, key=offsets.__contains__, default=None)
         new = tuple(axis for axis in other if axis not in wider and axis not in term.over)
@@ -219,7 +221,7 @@ class Dataflow:
         return axes(term) if kind is Input or kind is Index else ()
 
 
-def _offsets(x: Any) -> set[Axis]:
+def offsets_of(x: Any) -> set[Axis]:
     """Return the axes that share an index with others where an operand is read."""
     while x.__class__ is Case:
         x = x.a if len(axes(x.a)) >= len(axes(x.b)) else x.b
@@ -232,14 +234,14 @@ def _in_vectors(axis: Axis) -> bool:
     return bool(at_hint(axis.extent) % 4 == 0)
 
 
-def _steps(e: Any) -> Iterator[tuple[Axis, int]]:
+def steps_of(e: Any) -> Iterator[tuple[Axis, int]]:
     """Yield the axes along which an index goes on by few elements, with their number, if only within a row."""
     for atom, step in linear(e)[0].items():
         if step.__class__ is int and step > 0:
             if atom.__class__ is Axis:
                 yield atom, step
             elif atom.__class__ is Binary and atom.op == "%":
-                yield from ((axis, step * inner) for axis, inner in _steps(atom.a))
+                yield from ((axis, step * inner) for axis, inner in steps_of(atom.a))
 
 
 def _last_of_input(x: Any) -> Axis | None:
@@ -249,7 +251,7 @@ def _last_of_input(x: Any) -> Axis | None:
     if source.__class__ is not Input or len(source.axes) < 2:
         return None
     last = source.axes[-1]
-    return min(_steps(images.get(last, last)), key=itemgetter(1), default=(None, 0))[0]
+    return min(steps_of(images.get(last, last)), key=itemgetter(1), default=(None, 0))[0]
 
 
 def read_again(result: int, factor: int) -> int:

@@ -142,14 +142,15 @@ class TorchRule:
         if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
             return None, self._op(name, value, node.types, compiler.numbers)
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
-        if (bracket is None) == (name == self.root.dst):
-            raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node)
+        if bracket is None and name == self.root.dst:
+            raise DplcError(f"`{name}`: the result has brackets", node)
         part = compiler.of(s.term_of(value, torch=True))
 
         def local(firing: TorchSite) -> None:
+            firing.own[name] = firing.entries(bracket or ())
             firing.locals[name] = cache(part(firing))
 
-        return bracket, part if bracket is not None else local
+        return bracket, part if name == self.root.dst else local
 
     @staticmethod
     def _op(name: str, op: s.Apply, types: tuple[s.TypeOf, ...], numbers: Numbers) -> Part:

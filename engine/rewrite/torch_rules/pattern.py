@@ -289,6 +289,7 @@ class TorchSite:
         self.slots: dict[Axis, AxisSlot] = {}
         self.unowned: dict[View, Entries] = {}
         self.locals: dict[str, Build] = {}
+        self.own: dict[str, list[Entry]] = {}  # the axes of a local value that brackets read
         self.result_entries: Entries = ()
 
     # ---- unnamed axes
@@ -400,6 +401,14 @@ class TorchSite:
         types = (TensorType(kind, (len(terms), *shape)),)
         made: View = self.lowering.made(self.call, name, "Stack", (), {"tensors": tensors, "dim": 0}, types)
         return made.read_at((axis, *lanes))
+
+    def local(self, name: str, entries: Sequence[Entry]) -> Term:
+        """Return a local value at an index for each of its own axes."""
+        pairs = zip(map(self.resolve, self.own[name]), map(self.resolve, entries), strict=True)
+        value, moved = self.locals[name](), tuple((a, e) for a, e in pairs if isinstance(a, Axis) and a is not e)
+        if all(isinstance(e, Axis | int) for _, e in moved):
+            return remap(value, dict(moved))
+        return remap(Elementwise("copy", (value,)), dict(moved))  # what is stored has axes of its own
 
     def read(self, view: View, entries: Sequence[Entry]) -> Term:
         """Return the operand that a bracket reads."""
@@ -519,8 +528,9 @@ class TemplateCompiler:
             )
 
         def part(firing: TorchSite) -> Any:
-            if bracket is None and name in firing.locals:
-                return firing.locals[name]
+            if name in firing.locals:
+                entries = firing.entries(bracket or ())
+                return partial(firing.local, name, entries) if entries else firing.locals[name]
             view = firing.env.get(name)
             if isinstance(view, View) and (bracket is not None or not view.shape):
                 return partial(firing.read, view, firing.place(view, bracket or (), short))
