@@ -1,4 +1,4 @@
-"""Transposed convolutions of any stride, dilation, padding and groups, and their gradients, compared with float64."""
+"""Filters of transposed convolutions by phases: any stride, dilation, padding and groups, and their gradients, compared with float64."""
 
 from __future__ import annotations
 
