@@ -52,6 +52,7 @@ class Target:
     - most_threads: threads of a block at most
     - warp_lanes: threads of a warp, which exchange values by shuffles
     - warpgroup: threads of four warps, which multiply together (WGMMA)
+    - word_bytes: bytes of a register, which holds an f32
     - vector_bytes: bytes of the widest access of a thread
     - sector_bytes: bytes of global memory that one access reads at least
     - swizzle_bytes: bytes of a swizzled row of shared memory; it reaches all banks
@@ -67,6 +68,7 @@ class Target:
     most_threads: ClassVar[int] = 1024
     warp_lanes: ClassVar[int] = 32
     warpgroup: ClassVar[int] = 128
+    word_bytes: ClassVar[int] = 4
     vector_bytes: ClassVar[int] = 16
     sector_bytes: ClassVar[int] = 32
     swizzle_bytes: ClassVar[int] = 128
@@ -112,7 +114,7 @@ class Target:
 
 
 DEVICE_FIELDS = tuple(field for field in fields(Target) if field.name != "policy")  # what a device file says
-COMMON = ("most_threads", "warp_lanes", "warpgroup", "vector_bytes", "sector_bytes", "swizzle_bytes")
+COMMON = ("most_threads", "warp_lanes", "warpgroup", "word_bytes", "vector_bytes", "sector_bytes", "swizzle_bytes")
 ABILITIES = ("copies_in_background", "boxes_by_tma")
 EXAMPLE = "`dplc model fit` writes a device file; codegen/devices has examples"
 LARGEST = 1e18  # more than any rate or size of a device

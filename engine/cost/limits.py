@@ -43,6 +43,7 @@ COSTS = {function.name: function.cost for function in FUNCTIONS.values()}
 QUOTIENTS = ("//", "%")
 DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a remainder a product more
 MOST_COPIES = 256  # of one index, that are compared
+MEMORY_TRIPS = 1.5  # memory latencies of every kernel: its first loads, and half of its last stores
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 
 Copies = NameSet  # the enclosing replications on which a value depends
@@ -167,7 +168,7 @@ def traffic_seconds(size: float, target: Target) -> float:
 
 def fixed_seconds(target: Target, ends: float = 1.0) -> float:
     """Return the fixed seconds of a kernel: its launch, and `ends` times its first loads and last stores."""
-    return float(target.launch_seconds + ends * policy(target).memory_trips * target.memory_latency_seconds)
+    return target.launch_seconds + ends * MEMORY_TRIPS * target.memory_latency_seconds
 
 
 def parts(root: Term, stored: Container[Term], ends: Container[Term] = ()) -> tuple[list[Term], list[Term]]:

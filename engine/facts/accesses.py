@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
-from itertools import chain, combinations
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
@@ -24,7 +24,6 @@ from ...ir.facts.layout import (
 )
 from ...ir.facts.structure import (
     dependencies,
-    matmul_loops,
     result_axes,
     summary,
     summed_axes,
@@ -41,7 +40,7 @@ from ...ir.tile import SharedTile, Stage
 from ..language.evaluate import AxisList, Expression, ExpressionList, NameList, NumberList, ValueList, statement_fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
-from .structure import axis_names, conjuncts, multiplies_values
+from .structure import axis_names, conjuncts
 
 TILE = "module loop tile"
 
@@ -598,28 +597,6 @@ def reuse(site: Site, body: Block, axis: Var) -> int:
 def indexed_as_one(site: Site, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Return whether i and j appear in addresses only, and in those of loads only as `c*(i*extent + j)`."""
     return as_one(site, body, summary(body).loads, i, j, extent)
-
-
-@statement_fact
-def widest_pair(site: Site, i: Var, j: Var, body: Block) -> bool:
-    """Return whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
-
-    Of pairs with as many, that with more axes along which memory runs on.
-    """
-    axes = {axis.name: axis for axis in site.tile_axes}
-    side = policy(site.target).tile_side
-    running = free_names(tuple(access.idx[-1] for access in accesses(body) if access.idx))
-
-    def rank(pair: Iterable[Axis]) -> tuple[int, int]:
-        outputs = math.prod(min(at_hint(axis.extent), side) for axis in pair)
-        return outputs, sum(axis.name in running for axis in pair)
-
-    mine = rank((axes[i.name], axes[j.name]))
-    return all(
-        rank(pair) <= mine
-        for pair in combinations(site.tile_axes, 2)
-        if matmul_loops(body, frozenset(axis.name for axis in pair), multiplies_values(site))
-    )
 
 
 @statement_fact

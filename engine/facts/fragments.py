@@ -94,13 +94,6 @@ def swizzled_boxes(site: Site, copies: StatementList) -> bool:
 
 
 @tile_fact
-def read_once(site: Site, copies: StatementList) -> bool:
-    """Return whether the kernel has one load of each of the shared tiles of some Stages."""
-    loads = [load.buf for load in summary(site.kernel.body).loads]
-    return all(loads.count(stage.dst) == 1 for stage in copies)
-
-
-@tile_fact
 def asynchronous_mma_copies(site: Site, body: Block) -> tuple[Stage, ...]:
     """Return the copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
 
@@ -165,12 +158,6 @@ def atom_multiplies(site: Site, atom: AtomRecord, a: Var, b: Var) -> bool:
 def only_product(body: Block) -> bool:
     """Return whether a run is one product of tensor cores and the loads of its operands, no more."""
     return len(summary(body).mmas) == 1 and all(isinstance(stmt, Load | Mma) for stmt in body)
-
-
-@tile_fact
-def on_tensor_cores(body: Block) -> bool:
-    """Return whether tensor cores multiply in a run."""
-    return bool(summary(body).mmas)
 
 
 @fact("cast_to(name) -> fn", "tile")

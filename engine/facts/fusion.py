@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
-from ...ir.expr import Axis, linear
+from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow, common_key, contracts, offsets_of, steps_of
 from ...ir.facts.layout import SECTOR, WORD
 from ...ir.functions import promote
 from ...ir.node import contains, memoised
-from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ...ir.tensor import (
     Case,
-    Const,
     Elementwise,
     Fold,
     Index,
@@ -36,10 +34,12 @@ from ...ir.tensor import (
     postorder,
 )
 from ..cost import limits as cost
+from ..cost.tile_time import Attention
 from ..language.evaluate import Value, tensor_fact
 from ..language.rule import policy
 from ..rewrite.terms.rewriter import TermSite
-from .structure import upper_bound
+from .products import middle
+from .structure import hidden_from
 from .tensor import FusionSite, OperationSite, ProgramSite
 
 
@@ -701,36 +701,18 @@ def beforehand(site: TermSite, v: Value, y: Value) -> float:
 # ---- Attention in one pass, or in three kernels that store the scores: the rules price both (rules/policy.rw).
 
 
-class AttentionShape(NamedTuple):
-    """Extents of a sum over n of functions of x times v.
-
-    heads: independent instances; rows, columns: extents of the scores; products: products of a score; results:
-    results of a row. seen: the number of scores that count in a row in the middle; hides: whether there are others.
-    halves: whether the values in memory are 16-bit floats; compiled: whether the results have no symbolic dimension.
-    """
-
-    heads: int
-    rows: int
-    columns: int
-    products: int
-    results: int
-    seen: float
-    hides: bool
-    halves: bool
-    compiled: bool
-
-
 @tensor_fact
-def attention_shape(x: Term, v: Term, n: Axis) -> AttentionShape:
+def attention_shape(x: Term, v: Term, n: Axis) -> Attention:
     """Return the extents of scores x, and of values v that they weigh along n."""
     own, weighed = axes(x), axes(v)
     results = [axis for axis in weighed if axis not in own]
     while isinstance(v, Elementwise) and v.fn == "f32":
         (v,) = v.args
-    return AttentionShape(
+    halves = dtype(v) in HALVES
+    return Attention(
         _places(axis for axis in own if axis is not n and axis in weighed),
         _places(axis for axis in own if axis is not n and axis not in weighed),
-        at_hint(n.extent), _products(x), _places(results), *_seen(x, n), dtype(v) in HALVES,
+        at_hint(n.extent), _products(x), _places(results), *_seen(x, n), WORD // 2 if halves else WORD, halves,
         all(axis.extent.__class__ is int for axis in results),
     )  # fmt: skip
 
@@ -752,9 +734,5 @@ def _seen(x: Any, n: Axis) -> tuple[float, bool]:
     columns = at_hint(n.extent)
     if x.__class__ is not Elementwise or x.fn != "where" or x.args[0].__class__ is not Index:
         return columns, False
-    end, hidden = upper_bound(x.args[0].expr, n), x.args[2]
-    if end is None or hidden.__class__ is not Const or hidden.value != -math.inf:
-        return columns, False
-    terms, constant = linear(end)
-    middle = constant + sum(factor * sum(interval(atom, {})) / 2 for atom, factor in terms.items())
-    return min(max(middle, 0.0), float(columns)), True
+    end = hidden_from(x.args[0].expr, getattr(x.args[2], "value", None), n)
+    return (columns, False) if end is None else (middle(end, {}), True)

@@ -6,51 +6,63 @@ import math
 from collections.abc import Iterator
 from itertools import combinations
 
-from ...ir.expr import Axis, Call, Size, Var, free_names
-from ...ir.facts.layout import DTYPE_BYTES, WORD, params, stages
+from ...ir.expr import Axis, Call, Size, Var, free_names, linear
+from ...ir.facts.layout import DTYPE_BYTES, WORD, params, ranges_of, stages
 from ...ir.facts.structure import accumulators, dependencies, is_outer_product, summary
 from ...ir.loop import For, If, Load
-from ...ir.node import nodes, replace
-from ...ir.program import Block, Stmt
+from ...ir.node import nodes
+from ...ir.program import Block
+from ...ir.ranges import Ranges, interval
 from ...ir.sizes import at_hint
 from ...ir.tile import Stage
 from ..cost.limits import COSTS
-from ..cost.product_time import FMA, GROUP, VECTOR, WARP, OperandCost, Product, least_seconds
-from ..language.evaluate import fact
+from ..cost.tile_time import (
+    FMA,
+    GROUP,
+    VECTOR,
+    WARP,
+    Attention,
+    OperandCost,
+    Product,
+    least_seconds,
+    one_pass,
+    three_passes,
+)  # fmt: skip
+from ..language.evaluate import Value, fact
 from ..language.rule import policy
 from ..rewrite.statements.site import Site
 from .accesses import accesses, values_held
 from .fragments import computes, products
-from .structure import multiplies_values
+from .structure import multiplies_values, unwrapped
 
 
-@fact("product_of(name*) -> record", "module")
-def product_of_kernel(site: Site, name: Var, loop: Var) -> Product | None:
-    """Return the product whose sum is in a loop of a kernel."""
-    place = next(n for n, kernel in enumerate(site.program) if kernel.name == name.name)
-    product: Product | None = product_of(Site(site.program, (place, 0), site.target), loop)
-    return product
+@fact("product_of(name*) -> record", "module tile")
+def product_of(site: Site, *names: Var) -> Product | None:
+    """Return the largest product of a kernel, or that whose sum is in a loop, which is the last name: see `Product`.
 
-
-@fact("product_of(name?) -> record", "tile")
-def product_of(site: Site, loop: Var | None = None) -> Product | None:
-    """Return the largest product of a kernel, or that whose sum is in a loop: see `Product`.
-
+    Of a program the kernel comes first.
     Rows and columns are along the pair of thread axes with the most outputs, up to a whole tile each.
     """
+    *kernels, loop = names or (None,)
+    for name in kernels:
+        place = next(n for n, kernel in enumerate(site.program) if kernel.name == name.name)
+        site = Site(site.program, (place, 0), site.target)
+    found = _largest(site, loop)
+    return found and _product(site, *found)
+
+
+@fact("widest_pair(name, name) -> bool", "tile")
+def widest_pair(site: Site, i: Var, j: Var) -> bool:
+    """Return whether two axes are those along which the largest product of a kernel has the most outputs."""
+    found = _largest(site)
+    return found is None or {axis.name for axis in found[0]} == {i.name, j.name}
+
+
+def _largest(site: Site, loop: Var | None = None) -> tuple[tuple[Axis, Axis], tuple[For, ...]] | None:
+    """Return the sides and the loops of the largest product of a kernel, or of that whose sum is in a loop."""
     nests = (nest for nest in _nests(site.tile_body, ()) if loop is None or any(one.var == loop.name for one in nest))
     found = [(pair, nest) for nest in nests if (pair := _sides(site, nest))]
-    return _product(site, *max(found, key=lambda one: _steps(site, one[1]))) if found else None
-
-
-@fact("blocks_alike(any, int, int) -> int", "tile")
-def blocks_alike(site: Site, product: Product | None, extent: Size | int, side: int) -> int:
-    """Return what the blocks along a side of a product are rounded up to, so that clusters divide them (WGMMA).
-
-    Blocks of a number that is known are as they are. Those of a size are whole clusters, where there is more than one.
-    """
-    grouped = product is not None and product.unit == GROUP and not isinstance(extent, int)
-    return policy(site.target).cluster_blocks if grouped and at_hint(extent) > side else 1
+    return max(found, key=lambda one: _steps(site, one[1]), default=None)
 
 
 def _nests(body: Block, around: tuple[For, ...]) -> Iterator[tuple[For, ...]]:
@@ -160,22 +172,14 @@ def _work(body: Block, names: set[str], along: set[str]) -> float:
 
 def _unit(site: Site, body: Block) -> str:
     """Return what can multiply the products of a run, once the guards of ragged ends are gone (`zero_filled`)."""
-    summed = products(site, _unguarded(body))
+    summed = products(site, unwrapped(body, lambda stmt: isinstance(stmt, If)))
     atoms = [atom for atom in site.target.atoms if computes(site, atom, summed)]
     if policy(site.target).asynchronous_mma > 0 and any(atom.asynchronous for atom in atoms):
         return GROUP
     return FMA if all(atom.asynchronous for atom in atoms) else WARP
 
 
-def _unguarded(body: Block) -> Block:
-    out: list[Stmt] = []
-    for stmt in body:
-        inner = _unguarded(getattr(stmt, "body", ()))
-        out += inner if isinstance(stmt, If) else [replace(stmt, body=inner) if inner else stmt]
-    return tuple(out)
-
-
-@fact("seconds_of(any*) -> num", "module tile")
+@fact("seconds_of(any, int*) -> num", "module tile")
 def seconds_of(site: Site, product: Product | None, *decided: Size | int) -> float:
     """Return the predicted seconds of a product by the decisions made so far, if the others are the best.
 
@@ -186,3 +190,39 @@ def seconds_of(site: Site, product: Product | None, *decided: Size | int) -> flo
         return math.inf
     chunk, *others = map(at_hint, decided)
     return least_seconds(product, site.target, (chunk or product.depth, *others))
+
+
+@fact("attention_of(int, int, int, int, int, any, bool) -> record", "tile")
+def attention_of(site: Site, *given: Value) -> Attention:
+    """Return the attention of a kernel by its heads, rows, columns, products and results: see `Attention`.
+
+    The last two arguments are the end of the columns that a row sees, None where each row sees all, and whether tensor
+    cores multiply.
+    """
+    *extents, last, atoms = given
+    heads, rows, columns, products, results = map(at_hint, extents)
+    seen = columns if last is None else middle(last, ranges_of(site.kernel))
+    item = WORD // 2 if atoms else min(WORD, max(_item(site, load) for load in summary(site.tile_body).loads))
+    return Attention(heads, rows, columns, products, results, seen, last is not None, item, atoms, True)
+
+
+def middle(e: Value, ranges: Ranges) -> float:
+    """Return the value of an affine expression in the middle of the ranges of its variables."""
+    terms, constant = linear(e)
+    return constant + sum(factor * sum(interval(at_hint(atom), ranges)) / 2 for atom, factor in terms.items())
+
+
+@fact("in_one_pass(record, int*) -> num", "tensor tile")
+def in_one_pass(site: Site, attention: Attention, *decided: int) -> float:
+    """Return the predicted seconds of attention in one kernel by the decisions made so far, if the others are the best.
+
+    The decisions are, in this order, the rows of a block, the columns of a chunk, rows and columns of a thread. The
+    result is infinite if no tile fits.
+    """
+    return one_pass(attention, site.target, decided)
+
+
+@fact("in_three_passes(record) -> num", "tensor")
+def in_three_passes(site: Site, attention: Attention) -> float:
+    """Return the predicted seconds of attention in three kernels, which store the scores."""
+    return three_passes(attention, site.target)

@@ -333,12 +333,3 @@ def rows_of(body: Block, axes: AxisList) -> int:
 def multiplies(j: Var, body: Block, axes: AxisList) -> bool:
     """Return whether the body of a reduction over j has two operands, each with an axis that the other lacks."""
     return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
-
-
-@statement_fact
-def rows_share(idx: ExpressionList, axes: AxisList) -> bool:
-    """Return whether an element is read again for other values of some axes.
-
-    It is if its index lacks an axis of more than one value.
-    """
-    return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)

@@ -31,6 +31,7 @@ from ...ir.facts.layout import (
     DTYPE_BYTES,
     SECTOR,
     WORD,
+    CopyShape,
     address,
     all_shared_tile_bytes,
     bound_ranges,
@@ -81,7 +82,7 @@ from ..language.evaluate import (
 )
 from ..rewrite.statements.site import Context, Site
 from .accesses import accesses
-from .structure import also_outside, conjuncts
+from .structure import also_outside, conjuncts, unwrapped
 from .tensor import pow2
 
 TILE = "module loop tile"
@@ -163,18 +164,10 @@ def read_better_unboxed(site: Site, copies: StatementList, body: Block) -> bool:
     return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
 
-@statement_fact
-def copies_each(site: Site, copies: StatementList) -> int:
-    """Count the instructions with which a thread copies its share of some Stages."""
-    shapes = [copy_shape(site.kernel, stage) for stage in copies]
-    return sum(-(-shape.rows * shape.chunks // shape.threads) for shape in shapes)
-
-
-@statement_fact
-def copies_words(site: Site, copies: StatementList) -> bool:
-    """Return whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
-    sizes = [copy_shape(site.kernel, stage).width * item_bytes(site.kernel, stage) for stage in copies]
-    return all(size >= WORD for size in sizes)
+@fact("copy_shape(stmt) -> record", TILE)
+def shape_of_copy(site: Site, stage: Stage) -> CopyShape:
+    """Return the shape of a copy by the threads of a block: `.width`, `.chunks`, `.rows` and `.threads`."""
+    return copy_shape(site.kernel, stage)
 
 
 @statement_fact
@@ -309,7 +302,7 @@ def zero_product(site: Site, body: Block, condition: Expression, *zero: Var) -> 
 
     zero: values of the run that are taken for zero where the guard fails.
     """
-    body = _without_reductions(body)
+    body = unwrapped(body, lambda stmt: isinstance(stmt, For) and stmt.role == "reduce")
     if condition.__class__ is not Binary or condition.op != "<" or not only(body, Load, Let, Accumulate):
         return False
     sums = [stmt for stmt in body if isinstance(stmt, Accumulate)]
@@ -317,12 +310,6 @@ def zero_product(site: Site, body: Block, condition: Expression, *zero: Var) -> 
         return False
     zeros, finite = _zeros(site, body, condition, {value.name for value in zero})
     return all(stmt.val.__class__ is Var and stmt.val.name in zeros and stmt.val.name in finite for stmt in sums)
-
-
-def _without_reductions(body: Block) -> Block:
-    """Return the statements of a run, with each reduction replaced by its own statements."""
-    inner = (_without_reductions(s.body) if isinstance(s, For) and s.role == "reduce" else (s,) for s in body)
-    return tuple(stmt for part in inner for stmt in part)
 
 
 def _zeros(site: Site, body: Block, condition: Any, known: set[str]) -> tuple[set[str], set[str]]:
@@ -499,12 +486,6 @@ def within_edges(box: ResultBox, cell: ExpressionList) -> Expression:
     return condition
 
 
-@fact("cell_of(record, [expr]) -> [expr]", "tile")
-def cell_of_box(box: ResultBox, idx: Any) -> tuple[Any, ...]:
-    """Return the row and the column in a box of results for an index in the buffer."""
-    return tuple(subtract(idx[dim], box.origin[dim]) for dim in (box.row, len(idx) - 1))
-
-
 @tile_fact
 def thread_number(axes: AxisList) -> Expression:
     """Return the number of a thread in its block."""
@@ -513,12 +494,6 @@ def thread_number(axes: AxisList) -> Expression:
         if axis.role == "THREAD":
             number = add(multiply(number, axis.extent), Var(axis.name))
     return number
-
-
-@tile_fact
-def rescales(body: Block) -> bool:
-    """Return whether sums of a run are scaled as it goes on, as those of a running softmax are."""
-    return bool(summary(body).scales)
 
 
 def _box(site: Site, store: Store, guards: Any, param: Param, here: RangedBlock) -> Iterator[ResultBox]:

@@ -28,19 +28,18 @@ from ...ir.facts.structure import (
 from ...ir.functions import identity, opmath
 from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle
 from ...ir.loop import Accumulate, For, If, Let, Load
-from ...ir.node import Expr, Node, names_in, nodes
+from ...ir.node import Expr, Node, names_in, nodes, replace
 from ...ir.program import Block, Stmt
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
-from ...ir.tile import SharedTile, Stage, Sync, Tile, Wait
+from ...ir.tile import SharedTile, Stage, Sync, Wait
 from ..language.evaluate import (
     AxisList,
     Expression,
     ExpressionList,
     NameList,
     Number,
-    StatementList,
     ValueList,
     fact,
     kernel_fact,
@@ -135,22 +134,10 @@ def plain_sums(body: Block) -> bool:
     return only(body, Load, Let, Accumulate) and len(accumulators(body)) == len({s.acc for s in summary(body).sums})
 
 
-@statement_fact
-def tiled(body: Block) -> bool:
-    """Return whether a kernel has its Tile."""
-    return any(isinstance(stmt, Tile) for stmt in body)
-
-
 @fact("accumulators(run) -> [record]", TILE)
 def accumulated(body: Block) -> tuple[AccumulatorFold, ...]:
     """Return the accumulators of a run that others read: `.acc` and `.fn`."""
     return accumulators(body)
-
-
-@statement_fact
-def folds_tuples(body: Block) -> bool:
-    """Return whether a run folds elements into several accumulators at once, as an online softmax does."""
-    return bool(summary(body).merges)
 
 
 @statement_fact
@@ -236,21 +223,9 @@ def combined(body: Block) -> bool:
 
 
 @statement_fact
-def combined_over(body: Block, axis: Var) -> bool:
-    """Return whether a Combine of the run names an axis."""
-    return any(axis in stmt.over for stmt in summary(body).combines)
-
-
-@statement_fact
 def staged(body: Block) -> bool:
     """Return whether something is copied to shared memory in a run."""
     return bool(summary(body).stages)
-
-
-@statement_fact
-def makes(body: Block, name: Var) -> bool:
-    """Return whether a run defines a value at its top."""
-    return name in made(body)
 
 
 @statement_fact
@@ -264,13 +239,6 @@ def reads(body: Any, name: Var) -> int:
     """Count how often a run mentions a value or loads from a buffer."""
     loads = sum(load.buf == name.name for load in summary(body).loads)
     return loads + sum(leaf is name for leaf in nodes(body, Var))
-
-
-@statement_fact
-def copied_once(site: Site, copies: StatementList) -> bool:
-    """Return whether these are the only copies to their shared tiles."""
-    everywhere = [stage.dst for stage in summary(site.kernel.body).stages]
-    return all(everywhere.count(stage.dst) == 1 for stage in copies)
 
 
 @statement_fact
@@ -302,12 +270,6 @@ def outlives(first: Block, *later: Block) -> bool:
 
 
 @statement_fact
-def redefined(site: Site, name: Var) -> bool:
-    """Return whether the kernel defines a value of this name more than once: moving one of them could clash."""
-    return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
-
-
-@statement_fact
 def disjoint(idx: ExpressionList, names: NameList) -> bool:
     """Return whether an index mentions none of some names."""
     return free_names(idx).isdisjoint(name.name for name in names)
@@ -328,10 +290,13 @@ def visible(body: Block, x: Var, j: Var) -> Any:
     The definition `x = where(j <= e, y, -inf)` gives the end. The result is None for another definition.
     """
     choice = _choice(_lets(body), x)
-    if choice is None or choice[2] != -math.inf:
-        return None
-    end = upper_bound(choice[0], j)
-    return None if end is None else add(end, int(choice[0].op == "<="))
+    return hidden_from(choice[0], choice[2], j) if choice else None
+
+
+def hidden_from(condition: Any, hidden: object, j: Any) -> Any:
+    """Return the least j for which `where(condition, y, hidden)` is -inf; None if the condition gives no such end."""
+    end = upper_bound(condition, j) if hidden == -math.inf else None
+    return None if end is None else add(end, int(condition.op == "<="))
 
 
 def _lets(body: Block) -> dict[str, Any]:
@@ -410,6 +375,15 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
     if condition.__class__ is Binary and condition.op == "and":
         return (*conjuncts(condition.a), *conjuncts(condition.b))
     return (condition,)
+
+
+def unwrapped(body: Block, wraps: Callable[[Stmt], bool]) -> Block:
+    """Return a run with the statements that only wrap others, also inside of loops, replaced by those."""
+    out: list[Stmt] = []
+    for stmt in body:
+        inner = unwrapped(getattr(stmt, "body", ()), wraps)
+        out += inner if wraps(stmt) else [replace(stmt, body=inner) if inner else stmt]
+    return tuple(out)
 
 
 # ---- values

@@ -88,10 +88,10 @@ def test_no_wave_is_shorter_than_starting_its_blocks() -> None:
     assert 40e-6 < predict(launch, H200).seconds < 47e-6
 
 
-@pytest.mark.parametrize("trips", [1.5, 30.0])
-def test_latencies_that_a_kernel_always_waits_for_are_those_of_the_policy(trips: float) -> None:
-    machine = replace(H200, policy=(("memory_trips", trips),))
-    least = machine.launch_seconds + trips * machine.memory_latency_seconds
+@pytest.mark.parametrize("latency", [1e-6, 2e-5])
+def test_every_kernel_waits_for_its_first_loads_and_last_stores(latency: float) -> None:
+    machine = replace(H200, memory_latency_seconds=latency)
+    least = machine.launch_seconds + 1.5 * latency
     empty = kernel_of("kernel f(x: f32[1]) -> y: f32[1]:\n    for i in 0..1 free:\n        y[i] = 1.0\n")
     assert of(machine).fixed == fixed_seconds(machine) == pytest.approx(least)
     assert least_seconds(empty, machine) == pytest.approx(least, rel=1e-3)

@@ -24,5 +24,5 @@ def test_products_of_parts_are_right(text: str) -> None:
 
 
 def test_all_parts_go_through_shared_memory() -> None:
-    (attention,) = compiled(PACKED.format(2048, 12 * 192, 12, "")).tile
+    (attention,) = compiled(PACKED.format(2048, 12 * 192, 12, ""), {"online_attention": {"SLOWER": 2}}).tile
     assert len({stage.dst for stage in summary(attention.body).stages}) == 3

@@ -11,6 +11,7 @@ from products_of_halves import heads, same_places
 
 import dplc
 from dplc.codegen.emulator.executor import CheckingExecutor
+from dplc.engine.rewrite.statements.driver import Settings
 from dplc.ir.node import nodes
 from dplc.ir.tile import Mma
 
@@ -31,9 +32,11 @@ def product(form: str) -> Callable[..., torch.Tensor]:
     return lambda x, y: (x if form[0] == "n" else x.mT) @ (y if form[1] == "n" else y.mT)
 
 
-def right(f: Callable[..., torch.Tensor], *inputs: torch.Tensor, target: str = "h200") -> dplc.Compiled:
+def right(
+    f: Callable[..., torch.Tensor], *inputs: torch.Tensor, target: str = "h200", settings: Settings | None = None
+) -> dplc.Compiled:
     """Compiled, run, and within twice PyTorch's own error of float64."""
-    compiled = dplc.compile(f, inputs, target=target, device="emulator", db=False)
+    compiled = dplc.compile(f, inputs, target=target, settings=settings, device="emulator", db=False)
     want = f(*(x.double() if x.is_floating_point() else x for x in inputs))
     own = (f(*inputs).double() - want).abs().max().item()
     error = (compiled(*inputs).double() - want).abs().max().item()
@@ -208,7 +211,8 @@ def test_heads_that_lie_beside_each_other(size: int, matrices: int) -> None:
     def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return sdpa(*(x.view(1, 70, 2, size).transpose(1, 2) for x in (q, k, v)), is_causal=True)
 
-    compiled = right(f, *heads((70, 2 * size), (70, 2 * size), torch.bfloat16))
+    two_warps = {"online_fragments": {"BM": 32}}  # which share keys and values
+    compiled = right(f, *heads((70, 2 * size), (70, 2 * size), torch.bfloat16), settings=two_warps)
     (kernel,) = compiled.compilation.cuda_kernels
     assert products(compiled) == 2
     assert kernel.text.count("ldmatrix_x") == matrices

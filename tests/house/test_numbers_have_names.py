@@ -95,6 +95,7 @@ def test_no_fact_holds_a_number(path: Path) -> None:
 OF_THE_MACHINE = {
     "warp_lanes": (memory_model.LANES, warp_accesses.WARP, layout.BANKS),
     "most_threads": (MAX_THREADS_PER_BLOCK, verify_kernel.MOST_THREADS),
+    "word_bytes": (layout.WORD, memory_model.WORD),
     "vector_bytes": (layout.CHUNK, max(layout.VECTOR_BYTES)),
     "sector_bytes": (layout.SECTOR,),
     "swizzle_bytes": (layout.ROW, max(warp_accesses.SPANS)),

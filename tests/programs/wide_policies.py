@@ -13,8 +13,7 @@ from dplc.engine.language.rule import BUILT_IN
 DRAWN = 12  # numbers of a policy that are other ones
 PREFERRED = 8  # rules that fire wherever they are legal
 FACTORS = (1 / 1024, 1 / 128, 1 / 16, 1 / 4, 1 / 2, 2, 4)
-# what a device has, and what has no meaning below (of lists, the lists of policy.rw say what may be in them)
-FIXED = ("bytes_of_float",)
+# of lists, the lists of policy.rw say what may be in them
 NUMBER = re.compile(r"^number (\w+) = (\d+) ", re.MULTILINE)
 RULE = re.compile(r"^rule (\w+)", re.MULTILINE)
 
@@ -22,7 +21,7 @@ RULE = re.compile(r"^rule (\w+)", re.MULTILINE)
 def policy(seed: int) -> tuple[str, dict[str, dict[str, bool]]]:
     """(the text of a rule file that overrides numbers, settings that let some rules fire wherever they are legal)."""
     dice = random.Random(f"policy {seed}")
-    numbers = [(name, int(n)) for name, n in NUMBER.findall((BUILT_IN / "policy.rw").read_text()) if name not in FIXED]
+    numbers = [(name, int(n)) for name, n in NUMBER.findall((BUILT_IN / "policy.rw").read_text())]
     drawn = dice.sample(numbers, DRAWN)
     text = "".join(f"override number {name} = {max(1, int(n * dice.choice(FACTORS)))}\n" for name, n in drawn)
     preferring = sorted(

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.cost.product_time import FMA, GROUP, WARP, OperandCost, Product, least_seconds
+from dplc.engine.cost.tile_time import FMA, GROUP, WARP, OperandCost, Product, least_seconds
 
 F32 = OperandCost(loads=1, work=0, along=True, width=4)
 HALF = F32._replace(width=8)
