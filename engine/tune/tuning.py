@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import math
 import multiprocessing
@@ -12,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -302,8 +301,8 @@ def store_variant(
 # ---- Tune many kernels: the cases of a suite, a model, or a text at a grid of sizes. Each distinct kernel is tuned
 # once.
 #
-# Jobs run in this process, in processes of this machine (`--jobs N`), or on a Ray cluster (`--executor ray`). A job
-# that fails, or whose process dies, is one line in its outcome, and the others continue.
+# Jobs run in this process, or in several processes (`--jobs N`). A job that fails, or whose process dies, is one line
+# in its outcome, and the others continue.
 
 
 LARGEST_GRID = 10_000
@@ -313,7 +312,7 @@ LARGEST_GRID = 10_000
 class Job:
     """One kernel of Loop IR to tune. names: of the cases that need it, `case:kernel`.
 
-    db: the store that the job writes to. A job on another machine has none: its outcome brings everything back.
+    db: the store that the job writes to; None leaves the result in the outcome alone.
     """
 
     kernel: Kernel
@@ -429,37 +428,21 @@ def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path
 
 
 def carry_out(
-    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: str = "processes", observe: Observer | None = None
+    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, observe: Observer = unheard
 ) -> Iterator[tuple[Job, JobOutcome]]:
-    """Yield outcomes in the order of completion. Raises UsageError without Ray.
+    """Yield outcomes in the order of completion.
 
     Args:
         tune_one: a function of a module, which other processes can import.
-        count: jobs at a time.
-        where: `processes` of this machine, or `ray`.
-
-    The last argument is called after every try of a job in this process.
+        count: jobs at a time. Several run in processes, each with one job at a time: a process that dies takes one job.
+        observe: called after every try of a job in this process.
     """
-    if count <= 1 and where == "processes":
-        one = tune_one if observe is None else functools.partial(tune_one, observe=observe)
+    if count <= 1:
+        one = functools.partial(tune_one, observe=observe)
         yield from ((job, guarded(one, job)) for job in jobs)
         return
-    with _ray(tune_one) if where == "ray" else _processes(tune_one, count) as remote:
-        threads = ThreadPoolExecutor(count)
-        try:
-            waiting = {threads.submit(remote, job): job for job in jobs}
-            yield from ((waiting[done], done.result()) for done in as_completed(waiting))
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-
-
-@contextmanager
-def _processes(tune_one: TuneOne, count: int) -> Iterator[TuneOne]:
-    """Run jobs in processes of this machine: each has one job at a time, so that a process that dies takes one job."""
     start = functools.partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"))
     idle: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
-    for _ in range(count):
-        idle.put(start())
 
     def remote(job: Job) -> JobOutcome:
         process = idle.get()
@@ -471,44 +454,16 @@ def _processes(tune_one: TuneOne, count: int) -> Iterator[TuneOne]:
         finally:
             idle.put(process)
 
+    for _ in range(count):
+        idle.put(start())
+    threads = ThreadPoolExecutor(count)
     try:
-        yield remote
+        waiting = {threads.submit(remote, job): job for job in jobs}
+        yield from ((waiting[done], done.result()) for done in as_completed(waiting))
     finally:
+        threads.shutdown(wait=False, cancel_futures=True)
         while not idle.empty():
             idle.get().shutdown(wait=False)
-
-
-@contextmanager
-def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
-    """Run jobs on a Ray cluster: that of $RAY_ADDRESS, or one that starts here and ends with this process.
-
-    Outcomes come back and are stored here, where the stores of the jobs are.
-    """
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError:
-        hint = "pip install 'dplc[ray]'"
-        raise UsageError("--executor ray needs Ray, which is not installed here", hint=hint) from None
-    mine = not ray.is_initialized()
-    if mine:
-        ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
-    task = ray.remote(max_retries=0)(guarded)
-
-    def remote(job: Job) -> JobOutcome:
-        try:
-            outcome: JobOutcome = ray.get(task.remote(tune_one, replace(job, db=None)))
-        except ray.exceptions.RayError as error:
-            return JobOutcome(failed=f"Ray: {type(error).__name__}")
-        if job.db is not None and outcome.key is not None and outcome.tuned is not None:
-            with SqliteStore(job.db, job.compiler.tools.rules) as store:
-                store.put(outcome.key, outcome.tuned)
-        return outcome
-
-    try:
-        yield remote
-    finally:
-        if mine:
-            ray.shutdown()
 
 
 def summary(outcomes: Sequence[JobOutcome]) -> str:

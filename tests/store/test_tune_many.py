@@ -16,13 +16,14 @@ from entries import key, tuned
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import SqliteStore, digests_of
+from dplc.engine.tune.search import Observer, unheard
 from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, points, summary
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.program import Kernel
 from tests.tune.subjects import MACHINE, MATMUL, kernels
 
 
-def tune_one(job: Job) -> JobOutcome:
+def tune_one(job: Job, observe: Observer = unheard) -> JobOutcome:
     """Stands in for a search. Says in which process it ran; fails, breaks or dies as the job's options say."""
     options: Any = job.options
     fate = options.get(job.names[0], "")
@@ -36,14 +37,14 @@ def tune_one(job: Job) -> JobOutcome:
     return JobOutcome(line=f"{os.getpid()} kernel {job.kernel.name} {job.db}")
 
 
-def carried_out(count: int, *where: Any, **options: Any) -> dict[str, JobOutcome]:
+def carried_out(count: int, at_once: int = 1, **options: Any) -> dict[str, JobOutcome]:
     """The outcomes of as many jobs by their names. options: see `tune_one`."""
     compiler = compiler_with(MACHINE)
     given = [
         Job(Kernel(f"f{n}", (), (), ()), (f"case{n}",), compiler, options, Path("here"))  # type: ignore[arg-type]
         for n in range(count)
     ]
-    return {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, *where)}
+    return {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, at_once)}
 
 
 # ---- what there is to tune
@@ -85,33 +86,15 @@ def test_jobs_fail_alone_in_this_process() -> None:
     assert [found[name].line for name in ("case0", "case3")] == [f"{os.getpid()} kernel f{n} here" for n in (0, 3)]
 
 
-@pytest.mark.parametrize(
-    ("where", "died", "db", "least"),
-    [
-        ("processes", "its process died", "here", 2),
-        pytest.param("ray", "Ray: ", None, 1, marks=pytest.mark.ray),  # real Ray, started here: `make test-ray`
-    ],
-)
-def test_jobs_fail_and_die_alone_elsewhere(
-    where: str, died: str, db: str | None, least: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On Ray, what is found comes back: its jobs have no store."""
-    if where == "ray":
-        pytest.importorskip("ray")
+def test_jobs_fail_and_die_alone_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # other processes must find this file
-    found = carried_out(7, 2, where, case0="dies", case1="dies", case2="fails", seconds=0.2)
+    found = carried_out(7, 2, case0="dies", case1="dies", case2="fails", seconds=0.2)
     assert found["case2"].failed == "no schedule is legal"
-    assert all(found[name].failed.startswith(died) for name in ("case0", "case1"))
+    assert all(found[name].failed == "its process died" for name in ("case0", "case1"))
     lines = [one.line.split() for one in found.values() if not one.failed]
-    assert len(lines) == 4 and {line[-1] for line in lines} == {str(db)}
+    assert len(lines) == 4 and {line[-1] for line in lines} == {"here"}
     processes = {line[0] for line in lines}
-    assert len(processes) >= least and str(os.getpid()) not in processes
-
-
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match="needs Ray"):
-        carried_out(1, 1, "ray")
+    assert len(processes) >= 2 and str(os.getpid()) not in processes
 
 
 def test_the_summary_keeps_measured_and_predicted_apart() -> None:
@@ -171,7 +154,6 @@ GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*GRID, "--executor", "slurm"), "executors are"),
         ((*GRID, "--grid", "M=2"), "has its values already"),
         ((*GRID, "--free", "stage_input"), "did you mean `stage_inputs`?"),
     ],
