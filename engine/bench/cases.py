@@ -9,7 +9,6 @@ import keyword
 import math
 import os
 import statistics
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +20,7 @@ from typing import Annotated, Literal
 import msgspec
 import torch
 
-from ...codegen.pack.contents import function_of
+from ...codegen.pack.contents import drawn, function_of
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean, raise_all
 from ..capture.capture import SCOPE, capture, parse
 from ..capture.fx_rewrites import Function
@@ -167,7 +166,8 @@ class BenchSubject:
     def capture(self) -> Capture:
         """Capture the program on tensors without values. Raises DplcError."""
         try:
-            return capture(self.function, [torch.empty(shape, dtype=self.dtype) for shape in self.shapes.values()])
+            dtype = getattr(torch, self.case.dtype)
+            return capture(self.function, [torch.empty(shape, dtype=dtype) for shape in self.shapes.values()])
         except DplcError as error:
             error.notes = (f"case `{self.case.name}`: {self.expression}", *error.notes)
             raise
@@ -181,16 +181,7 @@ class BenchSubject:
 
     def inputs(self) -> Tensors:
         """Return {input: values}, the same in every run."""
-        made = {}
-        for name, shape in self.shapes.items():
-            generator = torch.Generator().manual_seed(zlib.crc32(f"{self.case.name}.{name}".encode()))
-            drawn = torch.randn(shape, generator=generator) * self.spreads.get(name, 1.0)
-            made[name] = drawn.to(self.dtype)
-        return made
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return getattr(torch, self.case.dtype)
+        return drawn(self.case.name, self.shapes, self.spreads, self.case.dtype)
 
 
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:

@@ -57,12 +57,15 @@ from .output import bars, print_json, print_note, print_remark, print_rows, prin
 from .programs import (
     captured_row,
     captured_text,
+    combinations,
     compiler_for,
     in_row,
+    numbers_by_name,
     report_run,
     row_of,
 )
 
+LARGEST_GRID = 10_000  # points
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
 
 
@@ -273,7 +276,8 @@ def _carried_out(flags: Flags, jobs: list[Job]) -> list[tuple[Job, JobOutcome]]:
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-        yield from of_grid(flags.text, flags.grid, compiler, top, lambda text: captured_row(replace(flags, text=text)))
+        grid = combinations("--grid", numbers_by_name("--grid", flags.grid), LARGEST_GRID)
+        yield from of_grid(flags.text, grid, compiler, top, lambda text: captured_row(replace(flags, text=text)))
     elif flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
         yield from of_suite(suite, suite.select(flags.only), compiler, top)

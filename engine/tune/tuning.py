@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -25,7 +26,6 @@ from ..api import Compiled
 from ..bench.bench import WHOLE, assembler, work_of
 from ..bench.cases import BenchCase, Suite, subject_of, with_rules
 from ..bench.records import geomean
-from ..capture.capture import capture_text
 from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler
 from ..explore.explore import Fusing, key_of_program
@@ -36,14 +36,12 @@ from ..run.calls import judge_program, run_eager
 from ..schedule.scheduling import Origin, Schedules, microseconds, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
-    CollectingStore,
     Evaluator,
     FrozenRecord,
     Schedule,
     SqliteStore,
     Tuned,
     TuningKey,
-    TuningStore,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
 from .search import Observer, SearchOptions, SearchRun, Wrong, gain, micro, total, unheard
@@ -113,7 +111,7 @@ def plain(candidate: ScheduleCandidate) -> list[dict[str, object]]:
 
 def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, options: SearchOptions,
-    store: TuningStore | None = None, observe: Observer = unheard,
+    store: SqliteStore | None = None, observe: Observer = unheard,
 ) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR. The winner runs on the emulator before it is stored."""
     space = ProgramSpace(tools, [FusionVariant("", lambda: (kernel,))], target, options.free)
@@ -193,7 +191,7 @@ class Programmed(TunedTimes):
 
 
 def tune_program(
-    fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None = None,
+    fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: SqliteStore | None = None,
     observe: Observer = unheard,
 ) -> Programmed:  # fmt: skip
     """Search fusion variants and schedules.
@@ -285,7 +283,7 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
 
 
 def store_variant(
-    fusing: Fusing, way: int, schedules: Mapping[str, Schedule], tuned: Tuned, store: TuningStore
+    fusing: Fusing, way: int, schedules: Mapping[str, Schedule], tuned: Tuned, store: SqliteStore
 ) -> bool:
     """Store a fusion variant under the key of its program. Return whether it is better than the stored one.
 
@@ -305,14 +303,11 @@ def store_variant(
 # in its outcome, and the others continue.
 
 
-LARGEST_GRID = 10_000
-
-
 @dataclass(frozen=True)
 class Job:
     """One kernel of Loop IR to tune. names: of the cases that need it, `case:kernel`.
 
-    db: the store that the job writes to; None leaves the result in the outcome alone.
+    db: the store that the job writes to; without one, only its outcome has the result.
     """
 
     kernel: Kernel
@@ -386,30 +381,15 @@ def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: 
 
 
 def of_grid(
-    text: str, grid: Sequence[str], compiler: Compiler, top: int = 1, capture: Callable[[str], Capture] = capture_text
+    text: str, grid: Iterable[Mapping[str, int]], compiler: Compiler, top: int, capture: Callable[[str], Capture]
 ) -> Iterator[TuningProgram]:
-    """Yield a `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for a bad grid."""
-    for point in points(grid):
+    """Yield a `-c` text at every point of a grid, whose names it binds. Raises UsageError for another name."""
+    for point in grid:
         for name in point.keys() - set(re.findall(r"\w+", text)):
             raise UsageError(f"--grid {name}: the text does not name it")
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
         yield program_of(name or "it", capture(bound + text), compiler, top)
-
-
-def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Yield the points of `["M=1,8", "N=64"]`, the last name fastest. Raises UsageError."""
-    axes: dict[str, list[int]] = {}
-    for written in grid:
-        found = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+(?:\s*,\s*\d+)*)\s*", written)
-        if found is None:
-            raise UsageError(f"--grid {written}: write NAME=1,8,64")
-        if found[1] in axes:
-            raise UsageError(f"--grid {written}: `{found[1]}` has its values already")
-        axes[found[1]] = list(dict.fromkeys(int(value) for value in found[2].split(",")))
-    if math.prod(map(len, axes.values())) > LARGEST_GRID:
-        raise UsageError(f"--grid has more than {LARGEST_GRID} points")
-    yield from (dict(zip(axes, values)) for values in itertools.product(*axes.values()))
 
 
 def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path | None = None) -> list[Job]:
@@ -484,8 +464,11 @@ def summary(outcomes: Sequence[JobOutcome]) -> str:
 def tune_job(job: Job, observe: Observer = unheard) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools, machine, options = job.compiler.tools, job.compiler.target, job.options
-    used: TuningStore = CollectingStore() if job.db is None else SqliteStore(job.db, tools.rules)
-    with closing(used) as store, evaluator_for(machine, options) as evaluator:
+    with (
+        TemporaryDirectory() as folder,
+        SqliteStore(job.db or Path(folder) / "tuning.sqlite", tools.rules) as store,
+        evaluator_for(machine, options) as evaluator,
+    ):
         outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
         key = outcome.run.key((job.kernel,))
         tuned = store.get(key)

@@ -13,11 +13,13 @@ import pytest
 from command_line import Command
 from entries import key, tuned
 
+from dplc.engine.cli.programs import combinations, numbers_by_name
+from dplc.engine.cli.tune import LARGEST_GRID
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import SqliteStore, digests_of
 from dplc.engine.tune.search import Observer, unheard
-from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, points, summary
+from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, summary
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.program import Kernel
 from tests.tune.subjects import MACHINE, MATMUL, kernels
@@ -50,16 +52,20 @@ def carried_out(count: int, at_once: int = 1, **options: Any) -> dict[str, JobOu
 # ---- what there is to tune
 
 
+def points(*grid: str) -> list[dict[str, int]]:
+    return combinations("--grid", numbers_by_name("--grid", grid), LARGEST_GRID)
+
+
 def test_points_of_a_grid() -> None:
-    assert list(points(["M=1,8,1", "N = 64, 32"])) == [
+    assert points("M=1,8,1", "N = 64, 32") == [
         {"M": 1, "N": 64}, {"M": 1, "N": 32}, {"M": 8, "N": 64}, {"M": 8, "N": 32},
     ]  # fmt: skip
-    assert list(points([])) == [{}]
+    assert points() == [{}]
     for grid in ("M", "M=", "M=a", "M=1,", "2=1", "M=-1"):
-        with pytest.raises(UsageError, match=f"--grid {grid}: write NAME=1,8,64"):
-            list(points([grid]))
-    with pytest.raises(UsageError, match="--grid has more than 10000 points"):
-        list(points([f"{name}=" + ",".join(map(str, range(101))) for name in "AB"]))
+        with pytest.raises(UsageError, match=f"--grid {grid}: write NAME=7 or NAME=1,7,100"):
+            points(grid)
+    with pytest.raises(UsageError, match="--grid: more than 10000 combinations"):
+        points(*(f"{name}=" + ",".join(map(str, range(101))) for name in "AB"))
 
 
 # ---- carrying them out
@@ -154,7 +160,7 @@ GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*GRID, "--grid", "M=2"), "has its values already"),
+        ((*GRID, "--grid", "M=2"), "has its numbers already"),
         ((*GRID, "--free", "stage_input"), "did you mean `stage_inputs`?"),
     ],
 )
