@@ -81,8 +81,8 @@ class PackedCase:
 
     def inputs(self, device: str) -> list[Any]:
         """Return random values on a device of torch."""
-        shapes, spreads, dtype = (self.about[name] for name in ("inputs", "spreads", "dtype"))
-        return [*drawn(self.name, shapes, spreads, dtype, device).values()]
+        about = self.about
+        return [*drawn(self.name, about["inputs"], about["spreads"], about["dtype"], device).values()]
 
 
 class OpenPack:

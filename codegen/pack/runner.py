@@ -244,23 +244,15 @@ def pack_of_this() -> str | None:
     return found
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a worker, in which the modules of a pack are importable."""
-    archive = pack_of_this()
-    if archive is None:
-        return dict(os.environ)
-    others = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((archive, others)) if others else archive}
-
-
 def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
     """Return the exit code of a command and its output.
 
     The code is None if the command was killed, with its children, after `limit` seconds.
     """
+    paths = filter(None, (pack_of_this(), os.environ.get("PYTHONPATH")))  # the command imports the modules of a pack
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
-        start_new_session=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, start_new_session=True,
     )  # fmt: skip
     try:
         printed, _ = process.communicate(timeout=limit)

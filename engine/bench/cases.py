@@ -313,13 +313,6 @@ def _effect(
     return found
 
 
-def _keep(record: Ablation, kept: Path) -> None:
-    try:
-        kept.write_bytes(msgspec.json.encode(record))
-    except OSError as error:
-        raise DplcError(f"cannot write {kept}: {error.strerror}") from None
-
-
 def ablate(
     path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None, say: Say
 ) -> Ablation:
@@ -354,7 +347,10 @@ def ablate(
         for variant, changed in zip(left, effects):
             record.effects[variant.name] = changed
             say(f"{len(record.effects)}: {variant.name}")
-            if kept is not None:
-                _keep(record, kept)
+            try:
+                if kept is not None:
+                    kept.write_bytes(msgspec.json.encode(record))
+            except OSError as error:
+                raise DplcError(f"cannot write {kept}: {error.strerror}") from None
     record.effects = {variant.name: record.effects[variant.name] for variant in asked}
     return record

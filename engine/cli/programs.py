@@ -545,7 +545,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
     on_gpu = device.startswith("cuda")
     if on_gpu and compiled.executor:  # which says what is missing
         inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
-    steps = BenchSteps(False, command=command_line())
+    steps = BenchSteps(False, True, command_line())
     table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
     start = time.perf_counter()
     with bars(f"running on {device}"):

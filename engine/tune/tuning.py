@@ -314,7 +314,7 @@ class Job:
     names: tuple[str, ...]
     compiler: Compiler
     options: SearchOptions
-    db: Path | None = None
+    db: Path | None
 
 
 class JobOutcome(FrozenRecord):
@@ -356,7 +356,7 @@ class TuningProgram:
 
 
 def program_of(
-    name: str, captured: Capture, compiler: Compiler, top: int = 1, tensors: Callable[[], Tensors] = dict
+    name: str, captured: Capture, compiler: Compiler, top: int, tensors: Callable[[], Tensors] = dict
 ) -> TuningProgram:
     """Return a program with at most `top` fusion variants. tensors: makes the tensors that the capture does not hold.
 
@@ -373,7 +373,7 @@ def program_of(
     return TuningProgram(name, fusing, built)
 
 
-def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: int = 1) -> Iterator[TuningProgram]:
+def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: int) -> Iterator[TuningProgram]:
     """Yield the cases of a suite, each under its own rules. Raises DplcError for one that dplc cannot compile."""
     for case in cases:
         subject = subject_of(suite, case)
@@ -408,7 +408,7 @@ def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path
 
 
 def carry_out(
-    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, observe: Observer = unheard
+    jobs: Sequence[Job], tune_one: TuneOne, count: int, observe: Observer = unheard
 ) -> Iterator[tuple[Job, JobOutcome]]:
     """Yield outcomes in the order of completion.
 
@@ -506,7 +506,7 @@ class ChosenWay:
     basis: str
     checked: str
     wrong: Mapping[int, str]
-    kept: bool = False
+    kept: bool
 
     @property
     def right(self) -> bool:
