@@ -18,7 +18,7 @@ THIN    ?= --allow-thin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-browser test-models test-ray lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu pack goldens dist clean
+.PHONY: help demo test test-long test-browser test-models lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu pack goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,17 +42,13 @@ test: $(READY) $(VENV)/.pycuda ## the whole test suite (no GPU needed)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-long: $(READY) $(VENV)/.pycuda ## the same tests with ten times the draws and cases, and the slow ones (BUDGET=100: a hundred times)
-	@DPLC_TEST_BUDGET=$(BUDGET) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not ray and not models"
+	@DPLC_TEST_BUDGET=$(BUDGET) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not models"
 
 test-browser: $(READY) ## the page of dplc view in Chromium (skipped with its reason where there is none)
 	@$(BIN)/python -m pytest -m browser -rs tests/view
 
 test-models: $(READY) $(VENV)/.pycuda ## seventy architectures under torch.compile, whole (a quarter of an hour)
 	@$(BIN)/python -m pytest -m models -n $(WORKERS)
-
-test-ray: $(READY) ## tuning jobs on a local Ray cluster; installs Ray
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[ray]'
-	@$(BIN)/python -m pytest -m ray
 
 lint: $(READY) ## ruff, import layers, the layout of rule files, what rules may be better without
 	@$(BIN)/ruff check . && $(BIN)/ruff check --preview --select DOC501 engine/api.py && $(BIN)/ruff format --check . && $(BIN)/lint-imports && $(BIN)/dplc rules fmt --check rules examples tests && $(BIN)/dplc rules lint

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ..ir.diagnostic import INTERNAL
+from ..ir.diagnostic import INTERNAL, USER
 from .cache import cached
 from .compiler import (
     BuildError,
@@ -112,7 +112,7 @@ def build_host(text: str, checked: bool = False) -> Path:
         try:
             run_compiler([compiler, *flags, "-I", str(HEADERS), "-o", str(product), str(source)])
         except CompilerFailure as failure:
-            raise _rejected(text, "the emulator", failure) from failure
+            raise _rejected(f"{_names(text)} for the emulator", failure, _sources(text)) from failure
 
     return cached("host", [text, *emulator_sources(), program_identity(compiler), *flags], ".so", build)
 
@@ -131,12 +131,8 @@ def build_runtime() -> Path:
         try:
             run_compiler([compiler, *RUNTIME_FLAGS, "-o", str(product), *map(str, sources), "-lm"])
         except CompilerFailure as failure:
-            what = "could not compile the emulator's runtime"
-            if reason := system_reason(str(failure)):
-                raise BuildError(what, reason, FIX_SYSTEM) from failure
-            raise BuildError(
-                what, diagnose(str(failure), {}), f"{compiler} must know C++17; {FIX_NO_HOST}"
-            ) from failure
+            fix = f"{compiler} must know C++17; {FIX_NO_HOST}"
+            raise _rejected("the emulator's runtime", failure, fix=fix, exit_code=USER) from failure
 
     return cached("runtime", [*emulator_sources(), program_identity(compiler), *RUNTIME_FLAGS], ".so", build)
 
@@ -221,7 +217,7 @@ def _compile(text: str, target: str, nvrtc: Nvrtc | None, verbose: bool = False)
         options = [f"--gpu-architecture={target}", f"--include-path={HEADERS}", "--std=c++17"]
         return nvrtc.compile(text, "kernels.cu", [*options, "--ptxas-options=-v"] if verbose else options)
     except CompilerFailure as failure:
-        raise _rejected(text, target, failure) from failure
+        raise _rejected(f"{_names(text)} for {target}", failure, _sources(text)) from failure
 
 
 def _compile_with_nvcc(text: str, target: str, verbose: bool) -> tuple[bytes, str]:
@@ -238,11 +234,15 @@ def _compile_with_nvcc(text: str, target: str, verbose: bool) -> tuple[bytes, st
         return product.read_bytes(), log
 
 
-def _rejected(text: str, target: str, failure: CompilerFailure) -> BuildError:
-    if reason := system_reason(str(failure)):
-        return BuildError(f"could not compile {_names(text)} for {target}", reason, FIX_SYSTEM)
-    why = diagnose(str(failure), _sources(text))
-    return BuildError(f"could not compile {_names(text)} for {target}", why, FIX_KERNEL, exit_code=INTERNAL)
+def _rejected(
+    what: str, failure: CompilerFailure, sources: Mapping[str, str] = {}, fix: str = FIX_KERNEL,
+    exit_code: int = INTERNAL,
+) -> BuildError:  # fmt: skip
+    """Return the error about a text that did not compile. sources: {file: its text}."""
+    what, printed = f"could not compile {what}", str(failure)
+    if reason := system_reason(printed):
+        return BuildError(what, reason, FIX_SYSTEM)
+    return BuildError(what, diagnose(printed, sources), fix, exit_code)
 
 
 def _resources(log: str) -> dict[str, Resources]:

@@ -18,7 +18,8 @@ import json
 import math
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +78,11 @@ class PackedCase:
     def function(self) -> Callable[..., Any]:
         """The expression as a function of its inputs, which torch.compile can trace."""
         return function_of(self.about["expression"], tuple(self.about["inputs"]))
+
+    def inputs(self, device: str) -> list[Any]:
+        """Return random values on a device of torch."""
+        about = self.about
+        return [*drawn(self.name, about["inputs"], about["spreads"], about["dtype"], device).values()]
 
 
 class OpenPack:
@@ -138,6 +144,23 @@ def function_of(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:
     exec(compile(ast.fix_missing_locations(definition), "<expression>", "exec"), scope)
     function: Callable[..., Any] = scope["program"]
     return function
+
+
+def drawn(
+    case: str, shapes: Mapping[str, Sequence[int]], spreads: Mapping[str, float], dtype: str, device: str = "cpu"
+) -> dict[str, Any]:
+    """Return {input: random values} of a case, the same in every run on one kind of device. Imports torch.
+
+    spreads: standard deviations other than 1.
+    """
+    import torch
+
+    made = {}
+    for name, shape in shapes.items():
+        generator = torch.Generator(device).manual_seed(zlib.crc32(f"{case}.{name}".encode()))
+        values = torch.randn(shape, generator=generator, device=device) * spreads.get(name, 1.0)
+        made[name] = values.to(getattr(torch, dtype))
+    return made
 
 
 def _buffers(records: list[dict[str, Any]]) -> tuple[Buffer, ...]:

@@ -91,14 +91,19 @@ class ResultsFile:
     left: int = 0
     began: float = field(default_factory=time.monotonic)
 
-    def note(self, item: PackItem, found: dict[str, Any], clocks: dict[str, float]) -> None:
-        """Take down what came of an item, and write everything."""
+    def note(self, item: PackItem, found: dict[str, Any], clock: Deadline, speeds: dict[str, float]) -> None:
+        """Take down and print what came of an item, and write everything. speeds: of the GPU, if it was measured."""
+        if failed(found):
+            self.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
+            if item.do == "compile":
+                found = {"torch_compile_failed": found["detail"]}
+        tell(item, found, clock)
         if item.do in TOOLS:
             self.sanitizer.append({"tool": item.do, "suite": item.case.suite, "name": item.case.name, **found})
         else:
             self.cases.setdefault(item.case.number, {}).update(found)
-            if clocks and item.do == "measure":
-                self.cases[item.case.number]["clocks"] = clocks
+            if speeds and item.do == "measure":
+                self.cases[item.case.number]["clocks"] = speeds
         self.write()
 
     def check(self) -> None:
@@ -239,23 +244,15 @@ def pack_of_this() -> str | None:
     return found
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a worker, in which the modules of a pack are importable."""
-    archive = pack_of_this()
-    if archive is None:
-        return dict(os.environ)
-    others = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((archive, others)) if others else archive}
-
-
 def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
     """Return the exit code of a command and its output.
 
     The code is None if the command was killed, with its children, after `limit` seconds.
     """
+    paths = filter(None, (pack_of_this(), os.environ.get("PYTHONPATH")))  # the command imports the modules of a pack
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
-        start_new_session=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, start_new_session=True,
     )  # fmt: skip
     try:
         printed, _ = process.communicate(timeout=limit)
@@ -366,12 +363,7 @@ def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: s
                     break
                 found = {"status": "timeout" if gone.killed else "failed", "detail": str(gone)}
             items.pop(0)
-            if found.get("status") not in ("ok", None):
-                results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
-                if item.do == "compile":
-                    found = {"torch_compile_failed": found["detail"]}
-            results.note(item, found, gpu_speeds())
-            tell(item, found, clock)
+            results.note(item, found, clock, gpu_speeds())
     finally:
         results.left += len(items)
         process.kill()
@@ -393,10 +385,7 @@ def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: flo
         worker = [sys.executable, "-P", "-m", "dplc.codegen.pack.worker"]
         alone = [*worker, str(results.pack.path), str(item.case.number)]
         found = sanitized([program, "--tool", item.do, "--error-exitcode", str(SANITIZER_ERROR_CODE), *alone], most)
-        if found["status"] != "ok":
-            results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
-        results.note(item, found, {})
-        tell(item, found, clock)
+        results.note(item, found, clock, {})
         if found["status"] == "unusable":
             return
 
@@ -417,11 +406,16 @@ def sanitized(command: list[str], limit: float) -> dict[str, str]:
     return {"status": "wrong" if code == SANITIZER_ERROR_CODE else "failed", "detail": " | ".join(lines[:8])[:1000]}
 
 
+def failed(found: dict[str, Any]) -> bool:
+    """Return whether a record is of an item that failed. The times of torch.compile have no status."""
+    return found.get("status") not in ("ok", None)
+
+
 def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:
     """Print a line for a case that is done."""
     times = [(name, found[name]["median_us"]) for name in ("dplc", "eager", "torch_compile") if name in found]
     said = ", ".join(f"{name} {value:.1f} us" for name, value in times)
-    wrong = "" if found.get("status") in ("ok", None) else f" {found['status']}: {found.get('detail', '')}"
+    wrong = f" {found['status']}: {found['detail']}" if failed(found) else ""
     number = "" if item.case.candidate is None else f" candidate {item.case.candidate}"
     print(f"[{clock.left:5.0f} s] {item.do:8} {item.case.name}{number} {said}{wrong}", flush=True)
 
@@ -490,5 +484,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error.render(), file=sys.stderr)
         return 1
     print(summary(results))
-    wrong = any(one.get("status") not in ("ok", None) for one in results.cases.values())
-    return int(wrong or any(one["status"] == "wrong" for one in results.sanitizer))
+    wrong = any(map(failed, results.cases.values())) or any(one["status"] == "wrong" for one in results.sanitizer)
+    return int(wrong)

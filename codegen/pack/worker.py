@@ -14,7 +14,6 @@ import os
 import statistics
 import sys
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -177,16 +176,6 @@ class PackWorker:
             record = {"status": "failed", "detail": f"{type(error).__name__}: {error}".splitlines()[0]}
         return record, lost or not self.usable()
 
-    def inputs(self, case: PackedCase) -> list[Any]:
-        """Return random values, the same in every run of a pack."""
-        torch, made = self.torch, []
-        for name, shape in case.about["inputs"].items():
-            seed = zlib.crc32(f"{case.name}.{name}".encode())
-            generator = torch.Generator(device=self.memory).manual_seed(seed)
-            drawn = torch.randn(shape, generator=generator, device=self.memory) * case.about["spreads"].get(name, 1.0)
-            made.append(drawn.to(getattr(torch, case.about["dtype"])))
-        return made
-
     def reference(self, function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
         """Return the outputs in float64."""
         torch = self.torch
@@ -204,7 +193,7 @@ class PackWorker:
         """Check a case; time it and, unless it is a candidate, eager."""
         from ..judge import judge
 
-        torch, function, inputs = self.torch, case.function, self.inputs(case)
+        torch, function, inputs = self.torch, case.function, case.inputs(self.memory)
         references, eager = self.reference(function, inputs), self.tensors(function(*inputs))
         given = dict(zip(case.about["parameters"], inputs, strict=True))
         for buffer in case.program.constants:
@@ -242,7 +231,7 @@ class PackWorker:
 
     def compile(self, case: PackedCase) -> dict[str, Any]:
         """Time torch.compile; a failure there is said and counts for nothing."""
-        torch, inputs = self.torch, self.inputs(case)
+        torch, inputs = self.torch, case.inputs(self.memory)
         torch._dynamo.reset()
         began = time.monotonic()
         try:

@@ -276,9 +276,9 @@ ENDS = ("first", "last")  # blocks whose accesses are counted
 class BenchSteps:
     """Steps of a benchmark in addition to compiling."""
 
-    run: bool = True
-    assemble: bool = True
-    command: str = ""
+    run: bool
+    assemble: bool
+    command: str
 
 
 def assemble_and_run(suite: Sequence[CompiledCase], arch: str, steps: BenchSteps, say: Say) -> None:
@@ -606,7 +606,7 @@ def _launching() -> dict[str, str]:
 
 def machine() -> str:
     """Describe this machine."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, {device_name() if has_gpu() else 'no GPU'}"
+    return f"{platform.machine()}, {os.cpu_count()} cores, {device_name()}"
 
 
 # ---- one program

@@ -9,7 +9,6 @@ import keyword
 import math
 import os
 import statistics
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +20,7 @@ from typing import Annotated, Literal
 import msgspec
 import torch
 
-from ...codegen.pack.contents import function_of
+from ...codegen.pack.contents import drawn, function_of
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean, raise_all
 from ..capture.capture import SCOPE, capture, parse
 from ..capture.fx_rewrites import Function
@@ -167,7 +166,8 @@ class BenchSubject:
     def capture(self) -> Capture:
         """Capture the program on tensors without values. Raises DplcError."""
         try:
-            return capture(self.function, [torch.empty(shape, dtype=self.dtype) for shape in self.shapes.values()])
+            dtype = getattr(torch, self.case.dtype)
+            return capture(self.function, [torch.empty(shape, dtype=dtype) for shape in self.shapes.values()])
         except DplcError as error:
             error.notes = (f"case `{self.case.name}`: {self.expression}", *error.notes)
             raise
@@ -181,16 +181,7 @@ class BenchSubject:
 
     def inputs(self) -> Tensors:
         """Return {input: values}, the same in every run."""
-        made = {}
-        for name, shape in self.shapes.items():
-            generator = torch.Generator().manual_seed(zlib.crc32(f"{self.case.name}.{name}".encode()))
-            drawn = torch.randn(shape, generator=generator) * self.spreads.get(name, 1.0)
-            made[name] = drawn.to(self.dtype)
-        return made
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return getattr(torch, self.case.dtype)
+        return drawn(self.case.name, self.shapes, self.spreads, self.case.dtype)
 
 
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
@@ -322,13 +313,6 @@ def _effect(
     return found
 
 
-def _keep(record: Ablation, kept: Path) -> None:
-    try:
-        kept.write_bytes(msgspec.json.encode(record))
-    except OSError as error:
-        raise DplcError(f"cannot write {kept}: {error.strerror}") from None
-
-
 def ablate(
     path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None, say: Say
 ) -> Ablation:
@@ -363,7 +347,10 @@ def ablate(
         for variant, changed in zip(left, effects):
             record.effects[variant.name] = changed
             say(f"{len(record.effects)}: {variant.name}")
-            if kept is not None:
-                _keep(record, kept)
+            try:
+                if kept is not None:
+                    kept.write_bytes(msgspec.json.encode(record))
+            except OSError as error:
+                raise DplcError(f"cannot write {kept}: {error.strerror}") from None
     record.effects = {variant.name: record.effects[variant.name] for variant in asked}
     return record

@@ -57,7 +57,6 @@ OPTIONAL = (
     ("egglog", "egglog", "explore", "--explore, and candidates in `dplc tune`"),
     ("z3", "z3-solver", "prove", "proofs in `dplc check`"),
     ("hypothesis", "hypothesis", "check", "the pytest plugin"),
-    ("ray", "ray", "ray", "`dplc tune --executor ray`"),
     ("PyCUDA", "pycuda", "cuda", "launches on a GPU"),
 )
 

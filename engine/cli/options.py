@@ -163,7 +163,6 @@ class Flags:
     predict: bool = False
     grid: Repeated = NONE
     jobs: int = 1
-    executor: str = "processes"
     row: Repeated = NONE
     # generate
     prompt: str | None = None

@@ -62,7 +62,7 @@ from ..rewrite.trace import EACH, PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from ..run.calls import Row, at_binding, in_float64, judge_program, narrowed, random_tensor
 from ..schedule.scheduling import stored_schedules
-from .options import Flags
+from .options import Flags, check_known
 from .output import (
     ARRAYS,
     Record,
@@ -193,28 +193,40 @@ def tokens_of(text: str, words: int | None) -> list[int]:
     return tokens
 
 
+def numbers_by_name(option: str, asked: Sequence[str]) -> dict[str, list[int]]:
+    """Read `NAME=7` and `NAME=1,7,100`, each name once. Raises UsageError."""
+    found: dict[str, list[int]] = {}
+    for written in asked:
+        name, _, numbers = map(str.strip, written.partition("="))
+        if name in found:
+            raise UsageError(f"{option} {written}: `{name}` has its numbers already")
+        found[name] = list(dict.fromkeys(numbers_of(numbers)))
+        if not (name.isidentifier() and found[name]):
+            raise UsageError(f"{option} {written}: write NAME=7 or NAME=1,7,100")
+    return found
+
+
+def combinations(option: str, numbers: Mapping[str, Sequence[int]], most: int = MOST_RUNS) -> list[dict[str, int]]:
+    """Return every combination of the numbers of some names, the last name fastest. Raises UsageError for too many."""
+    if math.prod(map(len, numbers.values())) > most:
+        raise UsageError(f"{option}: more than {most} combinations")
+    return [dict(zip(numbers, point)) for point in itertools.product(*numbers.values())]
+
+
 def bindings(sizes: Mapping[str, Size], asked: Sequence[str], single: str = "") -> list[dict[str, int]]:
     """Return every combination of the numbers that `--size` gives to the symbolic dimensions of a program.
 
     A dimension without numbers has its example value, and a note says so. single: the reason why only one combination
     is allowed, "" for none. Raises UsageError for several in that case, and for an unknown dimension.
     """
-    given: dict[str, list[int]] = {}
-    for written in asked:
-        name, _, numbers = map(str.strip, written.partition("="))
-        given[name] = list(dict.fromkeys(numbers_of(numbers)))
-        if not given[name]:
-            raise UsageError(f"--size {written}: write NAME=7 or NAME=1,7,100")
-        if name not in sizes:
-            raise no_such("size", name, sizes)
+    given = numbers_by_name("--size", asked)
+    for name in given:
+        check_known("size", name, sizes)
     for name, size in sizes.items():
         if name not in given:
             print_remark(f"`{name}` is {size.hint}, its hint; --size {name}=N for another number")
             given[name] = [size.hint]
-    if math.prod(map(len, given.values())) > MOST_RUNS:
-        raise UsageError(f"--size: more than {MOST_RUNS} combinations")
-    points = itertools.product(*(given[name] for name in sizes))
-    found = [dict(zip(sizes, point)) for point in points]
+    found = combinations("--size", {name: given[name] for name in sizes})
     if single and len(found) > 1:
         raise UsageError(f"{single}: give one number of each size")
     return found
@@ -533,7 +545,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
     on_gpu = device.startswith("cuda")
     if on_gpu and compiled.executor:  # which says what is missing
         inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
-    steps = BenchSteps(False, command=command_line())
+    steps = BenchSteps(False, True, command_line())
     table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
     start = time.perf_counter()
     with bars(f"running on {device}"):

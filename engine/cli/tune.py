@@ -57,25 +57,27 @@ from .output import bars, print_json, print_note, print_remark, print_rows, prin
 from .programs import (
     captured_row,
     captured_text,
+    combinations,
     compiler_for,
     in_row,
+    numbers_by_name,
     report_run,
     row_of,
 )
 
+LARGEST_GRID = 10_000  # points
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
 
 
 def tune(flags: Flags) -> None:
     """Run `dplc tune`.
 
-    Raises UsageError for an unknown search, executor or pass. Raises KeyboardInterrupt after an interrupt, once the
-    results are stored.
+    Raises UsageError for an unknown search or pass. Raises KeyboardInterrupt after an interrupt, once the results are
+    stored.
     """
     name = flags.search or DEFAULT_SEARCH
-    check_known("executor", flags.executor, ("processes", "ray"))
     check_known("search method", name, SEARCHES)
-    many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1 or flags.executor != "processes"
+    many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
     search = SearchOptions(name, flags.seed, budget, frozenset(flags.free) or None, True, flags.predict, flags.assemble)
     compiler = compiler_for(flags)
@@ -261,7 +263,7 @@ def _carried_out(flags: Flags, jobs: list[Job]) -> list[tuple[Job, JobOutcome]]:
             flags.verbose, lambda run: show(f"{_named(jobs[len(done)])}: {searching(run)}", len(done), len(jobs))
         )
         show("tuning", 0, len(jobs))
-        for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, observe):
+        for job, outcome in carry_out(jobs, tune_job, flags.jobs, observe):
             done.append((job, outcome))
             if not flags.as_json:
                 write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
@@ -274,7 +276,8 @@ def _carried_out(flags: Flags, jobs: list[Job]) -> list[tuple[Job, JobOutcome]]:
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-        yield from of_grid(flags.text, flags.grid, compiler, top, lambda text: captured_row(replace(flags, text=text)))
+        grid = combinations("--grid", numbers_by_name("--grid", flags.grid), LARGEST_GRID)
+        yield from of_grid(flags.text, grid, compiler, top, lambda text: captured_row(replace(flags, text=text)))
     elif flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
         yield from of_suite(suite, suite.select(flags.only), compiler, top)

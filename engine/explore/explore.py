@@ -261,8 +261,8 @@ class KernelPrice:
     seconds: float
     bytes: float
     kernels: int
-    problem: str = ""
-    signature: object = None
+    problem: str
+    signature: object
 
 
 class KernelPricer:
@@ -427,14 +427,14 @@ class Exploration:
         tools: Toolchain,
         target: Target,
         lowering: KernelPricer,
-        known: Iterable[str] = (),
-        origins: Mapping[Term, TorchOp] | None = None,
-        options: ExplorationOptions | None = None,
+        known: Iterable[str],
+        origins: Mapping[Term, TorchOp],
+        options: ExplorationOptions,
         ordered: TensorGraph | None = None,
     ):
         self.graph, self.fusion, self.exported, self.target = graph, tools.fusion, exported(tools.equations), target
-        self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
-        self.options = options or ExplorationOptions()
+        self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins)
+        self.options = options
         self.spellings = Spellings(self.exported, self.options.budget)
         self.solved: dict[Hashable, Solved] = {}
         self.permissions = Permissions.of(self.fusion)
@@ -468,10 +468,7 @@ class Exploration:
         """Return the solutions of a problem. Raises NotProved if a stored solution does not hold."""
         if self.remembered is not None:
             return self._replayed(problem, self.remembered.get(region_of(problem)))
-        if available():
-            graph = self.spellings.of(problem)
-        else:
-            graph = as_written(problem)
+        graph = self.spellings.of(problem) if available() else as_written(problem)
         extraction = Extraction(graph, self.target, self.permissions)
         search = EgraphSearch(extraction, self.options.effort)
         rules = self._as_rules_decide(search, problem)
@@ -625,6 +622,7 @@ def exploration(values: Values, options: ExplorationOptions | None = None) -> Ex
     tools, target = compiler.tools, compiler.target
     start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
     ordered = commute(values.graph, tools.commuting, target, None, values.origins)
+    options = options or ExplorationOptions()
     return Exploration(start, tools, target, lowering(compiler), values.known, values.origins, options, ordered)
 
 
@@ -802,7 +800,7 @@ def replayed_schedule(schedule: Schedule, values: Values) -> Candidate | None:
     return replayed(values, found)
 
 
-def remembered(otherwise: Explore | None = None, tell: Callable[[str], None] = lambda line: None) -> Explore:
+def remembered(otherwise: Explore | None, tell: Callable[[str], None] = lambda line: None) -> Explore:
     """Return a function that chooses the tuned fusion of a program from the compiler's store.
 
     Without a store, or if the store has no valid entry for the program, the function returns the choice of `otherwise`.

@@ -75,9 +75,9 @@ class IndexForm:
     kind: str
     spelled: Hashable
     make: Maker = field(compare=False)
-    images: tuple[tuple[int, int], ...] = ()
-    mask: int = 0
-    shift: tuple[int, int, int] | None = None
+    images: tuple[tuple[int, int], ...]
+    mask: int
+    shift: tuple[int, int, int] | None
 
 
 class Pack(NamedTuple):
@@ -302,7 +302,6 @@ class Stop:
     reason: str
     iterations: int
     rows: int
-    seconds: float
 
 
 @dataclass

@@ -240,8 +240,7 @@ def saturated(graph: Any, problem: Problem, exported: RuleTexts, budget: Saturat
             run(graph, "(run-schedule (saturate analysis))")
             rows = sum(len(f.rows) for name, f in graph.freeze().functions.items() if name in CONSTRUCTORS)
             reason = "" if report.updated else "saturated"
-    stop = Stop(reason, done, rows, time.perf_counter() - start)
-    return read_back(graph, problem, stop, tuple(name for name in exported.text if hits[name]))
+    return read_back(graph, problem, Stop(reason, done, rows), tuple(name for name in exported.text if hits[name]))
 
 
 class Spellings:
@@ -299,8 +298,7 @@ def written(problem: Problem, extraction: Extraction, solution: Solution) -> Sto
     graph = extraction.graph
     place: dict[int, int] = {}
     nodes: list[ENode] = []
-    needed = (*graph.roots, *sorted(solution.stored))
-    for cls, (op, attributes, children) in extraction.in_order(solution.choice, needed):
+    for cls, (op, attributes, children) in extraction.in_order(solution):
         place[cls] = len(nodes)
         nodes.append((op, attributes, tuple(place[child] for child in children)))
     groups = tuple(tuple(place[cls] for cls in group) for group in solution.groups)

@@ -274,10 +274,10 @@ class Extraction:
     def node(self, cls: int, choice: Mapping[int, int]) -> ENode:
         return self.graph.classes[cls][choice[cls]]
 
-    def in_order(self, choice: Choice, roots: Iterable[int]) -> Iterator[tuple[int, ENode]]:
-        """Yield the classes that roots are computed from, operands first, and their e-nodes."""
-        choice = {**self.default, **choice}
-        order = postorder(roots, lambda cls: self.node(cls, choice)[2][::-1])
+    def in_order(self, solution: Solution) -> Iterator[tuple[int, ENode]]:
+        """Yield the classes that roots and stores are computed from, operands first, and their e-nodes."""
+        choice = {**self.default, **solution.choice}
+        order = postorder((*self.graph.roots, *sorted(solution.stored)), lambda cls: self.node(cls, choice)[2][::-1])
         return ((cls, self.node(cls, choice)) for cls in order)
 
     def is_view(self, cls: int, choice: Choice) -> bool:
@@ -641,8 +641,7 @@ class Rebuilder:
 
     def rebuild(self) -> Rebuilt:
         graph, terms, solution = self.extraction.graph, self.problem.terms, self.found.solution
-        needed = (*graph.roots, *sorted(solution.stored))
-        for cls, node in self.extraction.in_order(solution.choice, needed):
+        for cls, node in self.extraction.in_order(solution):
             read = self.built.__getitem__ if cls in self.extraction.loaded else self.read
             self.built[cls] = self.make(node, [read(child) for child in node[2]])
             axes(self.built[cls])  # remembered from below

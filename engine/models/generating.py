@@ -199,7 +199,7 @@ class Generation:
     maximum: int
     stops: frozenset[int]
     reach: Dim
-    chunk: int | None = None
+    chunk: int | None
 
     def sizes_of(self, call: CompiledModel, length: int, end: int) -> dict[str, int]:
         """Return the sizes of a call that reads so many tokens, of which the last is at `end`, counted from 1."""

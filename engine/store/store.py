@@ -17,7 +17,6 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, dataclass_transform
 
@@ -506,26 +505,6 @@ class SqliteStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = connect(self.path, self.patience)
         return self._connection
-
-
-@dataclass
-class CollectingStore:
-    """Store that collects what a search stores, if the real one is on another machine."""
-
-    tuned: Tuned | None = None
-
-    def get(self, key: TuningKey) -> Tuned | None:
-        return self.tuned
-
-    def put(self, key: TuningKey, tuned: Tuned) -> bool:
-        self.tuned = tuned
-        return True
-
-    def close(self) -> None:
-        pass
-
-
-TuningStore = SqliteStore | CollectingStore
 
 
 def reason(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from ..schedule.space import (
     State,
     Token,
 )
-from ..store.store import UNFINISHED, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
+from ..store.store import UNFINISHED, Evaluator, Schedule, Score, SqliteStore, Tuned, TuningKey, key_of
 from .evaluators import AHEAD, Verdict, verdict
 
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie
@@ -271,7 +271,7 @@ class SearchRun:
     space: ProgramSpace
     evaluator: Evaluator
     options: SearchOptions
-    store: TuningStore | None = None
+    store: SqliteStore | None = None
     observe: Observer = unheard
     default: Score = field(init=False)
     tries: int = 0
@@ -438,7 +438,7 @@ class SearchRun:
             wrong.append((candidate, found.finding))
         return None, wrong
 
-    def _keep_improvements(self, store: TuningStore) -> None:
+    def _keep_improvements(self, store: SqliteStore) -> None:
         """Check and store the fastest schedules that are new, if the share of time for checks allows it."""
         began = time.monotonic()
         new = {start: found[0] for start, found in self.fastest.items() if found[0] is not self._kept.get(start)}

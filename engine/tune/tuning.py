@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import math
 import multiprocessing
@@ -12,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -26,7 +26,6 @@ from ..api import Compiled
 from ..bench.bench import WHOLE, assembler, work_of
 from ..bench.cases import BenchCase, Suite, subject_of, with_rules
 from ..bench.records import geomean
-from ..capture.capture import capture_text
 from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler
 from ..explore.explore import Fusing, key_of_program
@@ -37,14 +36,12 @@ from ..run.calls import judge_program, run_eager
 from ..schedule.scheduling import Origin, Schedules, microseconds, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
-    CollectingStore,
     Evaluator,
     FrozenRecord,
     Schedule,
     SqliteStore,
     Tuned,
     TuningKey,
-    TuningStore,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
 from .search import Observer, SearchOptions, SearchRun, Wrong, gain, micro, total, unheard
@@ -114,7 +111,7 @@ def plain(candidate: ScheduleCandidate) -> list[dict[str, object]]:
 
 def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, options: SearchOptions,
-    store: TuningStore | None = None, observe: Observer = unheard,
+    store: SqliteStore | None = None, observe: Observer = unheard,
 ) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR. The winner runs on the emulator before it is stored."""
     space = ProgramSpace(tools, [FusionVariant("", lambda: (kernel,))], target, options.free)
@@ -194,7 +191,7 @@ class Programmed(TunedTimes):
 
 
 def tune_program(
-    fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None = None,
+    fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: SqliteStore | None = None,
     observe: Observer = unheard,
 ) -> Programmed:  # fmt: skip
     """Search fusion variants and schedules.
@@ -286,7 +283,7 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
 
 
 def store_variant(
-    fusing: Fusing, way: int, schedules: Mapping[str, Schedule], tuned: Tuned, store: TuningStore
+    fusing: Fusing, way: int, schedules: Mapping[str, Schedule], tuned: Tuned, store: SqliteStore
 ) -> bool:
     """Store a fusion variant under the key of its program. Return whether it is better than the stored one.
 
@@ -302,25 +299,22 @@ def store_variant(
 # ---- Tune many kernels: the cases of a suite, a model, or a text at a grid of sizes. Each distinct kernel is tuned
 # once.
 #
-# Jobs run in this process, in processes of this machine (`--jobs N`), or on a Ray cluster (`--executor ray`). A job
-# that fails, or whose process dies, is one line in its outcome, and the others continue.
-
-
-LARGEST_GRID = 10_000
+# Jobs run in this process, or in several processes (`--jobs N`). A job that fails, or whose process dies, is one line
+# in its outcome, and the others continue.
 
 
 @dataclass(frozen=True)
 class Job:
     """One kernel of Loop IR to tune. names: of the cases that need it, `case:kernel`.
 
-    db: the store that the job writes to. A job on another machine has none: its outcome brings everything back.
+    db: the store that the job writes to; without one, only its outcome has the result.
     """
 
     kernel: Kernel
     names: tuple[str, ...]
     compiler: Compiler
     options: SearchOptions
-    db: Path | None = None
+    db: Path | None
 
 
 class JobOutcome(FrozenRecord):
@@ -362,7 +356,7 @@ class TuningProgram:
 
 
 def program_of(
-    name: str, captured: Capture, compiler: Compiler, top: int = 1, tensors: Callable[[], Tensors] = dict
+    name: str, captured: Capture, compiler: Compiler, top: int, tensors: Callable[[], Tensors] = dict
 ) -> TuningProgram:
     """Return a program with at most `top` fusion variants. tensors: makes the tensors that the capture does not hold.
 
@@ -379,7 +373,7 @@ def program_of(
     return TuningProgram(name, fusing, built)
 
 
-def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: int = 1) -> Iterator[TuningProgram]:
+def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: int) -> Iterator[TuningProgram]:
     """Yield the cases of a suite, each under its own rules. Raises DplcError for one that dplc cannot compile."""
     for case in cases:
         subject = subject_of(suite, case)
@@ -387,30 +381,15 @@ def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: 
 
 
 def of_grid(
-    text: str, grid: Sequence[str], compiler: Compiler, top: int = 1, capture: Callable[[str], Capture] = capture_text
+    text: str, grid: Iterable[Mapping[str, int]], compiler: Compiler, top: int, capture: Callable[[str], Capture]
 ) -> Iterator[TuningProgram]:
-    """Yield a `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for a bad grid."""
-    for point in points(grid):
+    """Yield a `-c` text at every point of a grid, whose names it binds. Raises UsageError for another name."""
+    for point in grid:
         for name in point.keys() - set(re.findall(r"\w+", text)):
             raise UsageError(f"--grid {name}: the text does not name it")
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
         yield program_of(name or "it", capture(bound + text), compiler, top)
-
-
-def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Yield the points of `["M=1,8", "N=64"]`, the last name fastest. Raises UsageError."""
-    axes: dict[str, list[int]] = {}
-    for written in grid:
-        found = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+(?:\s*,\s*\d+)*)\s*", written)
-        if found is None:
-            raise UsageError(f"--grid {written}: write NAME=1,8,64")
-        if found[1] in axes:
-            raise UsageError(f"--grid {written}: `{found[1]}` has its values already")
-        axes[found[1]] = list(dict.fromkeys(int(value) for value in found[2].split(",")))
-    if math.prod(map(len, axes.values())) > LARGEST_GRID:
-        raise UsageError(f"--grid has more than {LARGEST_GRID} points")
-    yield from (dict(zip(axes, values)) for values in itertools.product(*axes.values()))
 
 
 def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path | None = None) -> list[Job]:
@@ -429,37 +408,21 @@ def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path
 
 
 def carry_out(
-    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: str = "processes", observe: Observer | None = None
+    jobs: Sequence[Job], tune_one: TuneOne, count: int, observe: Observer = unheard
 ) -> Iterator[tuple[Job, JobOutcome]]:
-    """Yield outcomes in the order of completion. Raises UsageError without Ray.
+    """Yield outcomes in the order of completion.
 
     Args:
         tune_one: a function of a module, which other processes can import.
-        count: jobs at a time.
-        where: `processes` of this machine, or `ray`.
-
-    The last argument is called after every try of a job in this process.
+        count: jobs at a time. Several run in processes, each with one job at a time: a process that dies takes one job.
+        observe: called after every try of a job in this process.
     """
-    if count <= 1 and where == "processes":
-        one = tune_one if observe is None else functools.partial(tune_one, observe=observe)
+    if count <= 1:
+        one = functools.partial(tune_one, observe=observe)
         yield from ((job, guarded(one, job)) for job in jobs)
         return
-    with _ray(tune_one) if where == "ray" else _processes(tune_one, count) as remote:
-        threads = ThreadPoolExecutor(count)
-        try:
-            waiting = {threads.submit(remote, job): job for job in jobs}
-            yield from ((waiting[done], done.result()) for done in as_completed(waiting))
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-
-
-@contextmanager
-def _processes(tune_one: TuneOne, count: int) -> Iterator[TuneOne]:
-    """Run jobs in processes of this machine: each has one job at a time, so that a process that dies takes one job."""
     start = functools.partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"))
     idle: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
-    for _ in range(count):
-        idle.put(start())
 
     def remote(job: Job) -> JobOutcome:
         process = idle.get()
@@ -471,44 +434,16 @@ def _processes(tune_one: TuneOne, count: int) -> Iterator[TuneOne]:
         finally:
             idle.put(process)
 
+    for _ in range(count):
+        idle.put(start())
+    threads = ThreadPoolExecutor(count)
     try:
-        yield remote
+        waiting = {threads.submit(remote, job): job for job in jobs}
+        yield from ((waiting[done], done.result()) for done in as_completed(waiting))
     finally:
+        threads.shutdown(wait=False, cancel_futures=True)
         while not idle.empty():
             idle.get().shutdown(wait=False)
-
-
-@contextmanager
-def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
-    """Run jobs on a Ray cluster: that of $RAY_ADDRESS, or one that starts here and ends with this process.
-
-    Outcomes come back and are stored here, where the stores of the jobs are.
-    """
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError:
-        hint = "pip install 'dplc[ray]'"
-        raise UsageError("--executor ray needs Ray, which is not installed here", hint=hint) from None
-    mine = not ray.is_initialized()
-    if mine:
-        ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
-    task = ray.remote(max_retries=0)(guarded)
-
-    def remote(job: Job) -> JobOutcome:
-        try:
-            outcome: JobOutcome = ray.get(task.remote(tune_one, replace(job, db=None)))
-        except ray.exceptions.RayError as error:
-            return JobOutcome(failed=f"Ray: {type(error).__name__}")
-        if job.db is not None and outcome.key is not None and outcome.tuned is not None:
-            with SqliteStore(job.db, job.compiler.tools.rules) as store:
-                store.put(outcome.key, outcome.tuned)
-        return outcome
-
-    try:
-        yield remote
-    finally:
-        if mine:
-            ray.shutdown()
 
 
 def summary(outcomes: Sequence[JobOutcome]) -> str:
@@ -529,8 +464,11 @@ def summary(outcomes: Sequence[JobOutcome]) -> str:
 def tune_job(job: Job, observe: Observer = unheard) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools, machine, options = job.compiler.tools, job.compiler.target, job.options
-    used: TuningStore = CollectingStore() if job.db is None else SqliteStore(job.db, tools.rules)
-    with closing(used) as store, evaluator_for(machine, options) as evaluator:
+    with (
+        TemporaryDirectory() as folder,
+        SqliteStore(job.db or Path(folder) / "tuning.sqlite", tools.rules) as store,
+        evaluator_for(machine, options) as evaluator,
+    ):
         outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
         key = outcome.run.key((job.kernel,))
         tuned = store.get(key)
@@ -568,7 +506,7 @@ class ChosenWay:
     basis: str
     checked: str
     wrong: Mapping[int, str]
-    kept: bool = False
+    kept: bool
 
     @property
     def right(self) -> bool:

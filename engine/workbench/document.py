@@ -412,7 +412,8 @@ def definition(at: At) -> list[FilePlace]:
     number = rules.numbers.get(word)
     spans = [one.span for one in (rules.rules.get(word), rules.facts.get(word), number and number.declared) if one]
     spans = spans or [rule.span for rule in rules.passes.get(word, ())[:1]]
-    places = [FilePlace(path_of(one.source.name), one.line - 1, one.column, one.end_column) for one in spans]
+    # the names of built-in sources are relative to the root, those of others are absolute
+    places = [FilePlace(ROOT / one.source.name, one.line - 1, one.column, one.end_column) for one in spans]
     return places or [
         next(_occurrences(path, chunk, word))
         for path, chunk in _chunks_with(at.document, word)
@@ -472,11 +473,6 @@ def _names_rule(leading: str) -> bool:
     """Return whether a word after a text of its line names a rule or a pass. Elsewhere the word is a variable."""
     words = "rule|examples|without|pass|as|after|before|one of"
     return re.search(rf"^(?:[^#]*[\s,(])?(?:{words}) +$|^\s+one of\b[^#]*, *$", leading) is not None
-
-
-def path_of(name: str) -> Path:
-    """Return the file of a source. The names of built-in sources are relative to the root."""
-    return ROOT / name
 
 
 # ---- Runs for an editor: examples, a check of a rule by meaning, a count of its firings in a suite.

@@ -19,7 +19,7 @@ from dplc.ir.diagnostic import UsageError
 from dplc.ir.program import LEVELS
 
 COMMANDS = dict(commands())
-VALUES = {"--target": "h200", "--executor": "ray", "--ir": "loop", "--dtype": "f16", "--out": "3.npz"}
+VALUES = {"--target": "h200", "--ir": "loop", "--dtype": "f16", "--out": "3.npz"}
 PATHS = {"model": "model.json", "suite": "suite.json", "artefact": "."}
 NAMES = {
     "text": "3", "lines": "a.ir:3", "op": "exp", "unpack": "a.dplc", "compare": "a.json",

@@ -13,16 +13,19 @@ import pytest
 from command_line import Command
 from entries import key, tuned
 
+from dplc.engine.cli.programs import combinations, numbers_by_name
+from dplc.engine.cli.tune import LARGEST_GRID
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import SqliteStore, digests_of
-from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, points, summary
+from dplc.engine.tune.search import Observer, unheard
+from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, summary
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.program import Kernel
 from tests.tune.subjects import MACHINE, MATMUL, kernels
 
 
-def tune_one(job: Job) -> JobOutcome:
+def tune_one(job: Job, observe: Observer = unheard) -> JobOutcome:
     """Stands in for a search. Says in which process it ran; fails, breaks or dies as the job's options say."""
     options: Any = job.options
     fate = options.get(job.names[0], "")
@@ -36,29 +39,33 @@ def tune_one(job: Job) -> JobOutcome:
     return JobOutcome(line=f"{os.getpid()} kernel {job.kernel.name} {job.db}")
 
 
-def carried_out(count: int, *where: Any, **options: Any) -> dict[str, JobOutcome]:
+def carried_out(count: int, at_once: int = 1, **options: Any) -> dict[str, JobOutcome]:
     """The outcomes of as many jobs by their names. options: see `tune_one`."""
     compiler = compiler_with(MACHINE)
     given = [
         Job(Kernel(f"f{n}", (), (), ()), (f"case{n}",), compiler, options, Path("here"))  # type: ignore[arg-type]
         for n in range(count)
     ]
-    return {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, *where)}
+    return {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, at_once)}
 
 
 # ---- what there is to tune
 
 
+def points(*grid: str) -> list[dict[str, int]]:
+    return combinations("--grid", numbers_by_name("--grid", grid), LARGEST_GRID)
+
+
 def test_points_of_a_grid() -> None:
-    assert list(points(["M=1,8,1", "N = 64, 32"])) == [
+    assert points("M=1,8,1", "N = 64, 32") == [
         {"M": 1, "N": 64}, {"M": 1, "N": 32}, {"M": 8, "N": 64}, {"M": 8, "N": 32},
     ]  # fmt: skip
-    assert list(points([])) == [{}]
+    assert points() == [{}]
     for grid in ("M", "M=", "M=a", "M=1,", "2=1", "M=-1"):
-        with pytest.raises(UsageError, match=f"--grid {grid}: write NAME=1,8,64"):
-            list(points([grid]))
-    with pytest.raises(UsageError, match="--grid has more than 10000 points"):
-        list(points([f"{name}=" + ",".join(map(str, range(101))) for name in "AB"]))
+        with pytest.raises(UsageError, match=f"--grid {grid}: write NAME=7 or NAME=1,7,100"):
+            points(grid)
+    with pytest.raises(UsageError, match="--grid: more than 10000 combinations"):
+        points(*(f"{name}=" + ",".join(map(str, range(101))) for name in "AB"))
 
 
 # ---- carrying them out
@@ -85,33 +92,15 @@ def test_jobs_fail_alone_in_this_process() -> None:
     assert [found[name].line for name in ("case0", "case3")] == [f"{os.getpid()} kernel f{n} here" for n in (0, 3)]
 
 
-@pytest.mark.parametrize(
-    ("where", "died", "db", "least"),
-    [
-        ("processes", "its process died", "here", 2),
-        pytest.param("ray", "Ray: ", None, 1, marks=pytest.mark.ray),  # real Ray, started here: `make test-ray`
-    ],
-)
-def test_jobs_fail_and_die_alone_elsewhere(
-    where: str, died: str, db: str | None, least: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On Ray, what is found comes back: its jobs have no store."""
-    if where == "ray":
-        pytest.importorskip("ray")
+def test_jobs_fail_and_die_alone_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # other processes must find this file
-    found = carried_out(7, 2, where, case0="dies", case1="dies", case2="fails", seconds=0.2)
+    found = carried_out(7, 2, case0="dies", case1="dies", case2="fails", seconds=0.2)
     assert found["case2"].failed == "no schedule is legal"
-    assert all(found[name].failed.startswith(died) for name in ("case0", "case1"))
+    assert all(found[name].failed == "its process died" for name in ("case0", "case1"))
     lines = [one.line.split() for one in found.values() if not one.failed]
-    assert len(lines) == 4 and {line[-1] for line in lines} == {str(db)}
+    assert len(lines) == 4 and {line[-1] for line in lines} == {"here"}
     processes = {line[0] for line in lines}
-    assert len(processes) >= least and str(os.getpid()) not in processes
-
-
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match="needs Ray"):
-        carried_out(1, 1, "ray")
+    assert len(processes) >= 2 and str(os.getpid()) not in processes
 
 
 def test_the_summary_keeps_measured_and_predicted_apart() -> None:
@@ -171,8 +160,7 @@ GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*GRID, "--executor", "slurm"), "executors are"),
-        ((*GRID, "--grid", "M=2"), "has its values already"),
+        ((*GRID, "--grid", "M=2"), "has its numbers already"),
         ((*GRID, "--free", "stage_input"), "did you mean `stage_inputs`?"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from dplc.engine.bench.bench import Assembled, assembler
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.store.store import UNFINISHED, CollectingStore, SqliteStore, TuningStore, key_of
+from dplc.engine.store.store import UNFINISHED, SqliteStore, key_of
 from dplc.engine.tune import evaluators, search
 from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
 from dplc.engine.tune.search import Budget, Observer, SearchOptions, SearchRun, Tried, unheard
@@ -21,27 +21,30 @@ from tests.tune.subjects import MACHINE, MATMUL, SUM, kernels, space
 
 
 def tuned(
-    text: str, store: TuningStore, options: SearchOptions, tools: Toolchain | None = None, observe: Observer = unheard
+    text: str, store: SqliteStore, options: SearchOptions, tools: Toolchain | None = None, observe: Observer = unheard
 ) -> TuningOutcome:
     tools = tools or toolchain()
     return tune_kernel(kernels(text)[0], tools, MACHINE, PredictingEvaluator(), options, store, observe)
 
 
-def test_a_winner_is_checked_and_remembered() -> None:
-    store = CollectingStore()
-    outcome = tuned(MATMUL, store, SearchOptions(budget=Budget(25), free=frozenset(("blockify_launch",))))
+def test_a_winner_is_checked_and_remembered(path: Path) -> None:
+    with SqliteStore(path) as store:
+        outcome = tuned(MATMUL, store, SearchOptions(budget=Budget(25), free=frozenset(("blockify_launch",))))
+        (entry,) = store.select()
     assert outcome.kept and outcome.gain >= 1.0 and outcome.checked == "emulator, whole"
-    assert store.tuned is not None and store.tuned.schedule == outcome.winner.schedule
-    assert store.tuned.basis == "predicted" and store.tuned.details["counters_by"].startswith("emulator")
+    assert entry.tuned.schedule == outcome.winner.schedule
+    assert entry.tuned.basis == "predicted" and entry.tuned.details["counters_by"].startswith("emulator")
 
 
-def test_a_wrong_winner_is_told_and_never_kept() -> None:
-    store, options = CollectingStore(), SearchOptions("exhaustive", budget=Budget(), free=frozenset(("half_a_sum",)))
-    outcome = tuned(SUM, store, options, toolchain([Path(__file__).parent / "rules"]))
+def test_a_wrong_winner_is_told_and_never_kept(path: Path) -> None:
+    options = SearchOptions("exhaustive", budget=Budget(), free=frozenset(("half_a_sum",)))
+    with SqliteStore(path) as store:
+        outcome = tuned(SUM, store, options, toolchain([Path(__file__).parent / "rules"]))
+        (entry,) = store.select()
     wrong, why = outcome.wrong[0]
     assert "half_a_sum" in {decision.rule for decision in wrong.schedule} and "differs" in why
     assert outcome.winner.key == outcome.default.key and outcome.checked
-    assert store.tuned is not None and store.tuned.schedule == outcome.default.schedule
+    assert entry.tuned.schedule == outcome.default.schedule
 
 
 def test_the_best_so_far_is_in_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
