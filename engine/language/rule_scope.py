@@ -52,7 +52,7 @@ from .sorts import (
     field_sort,
     sort_of,
 )
-from .typed_slots import is_variable, mentioned, names, names_in, shape_of, targets
+from .typed_slots import binders, is_variable, mentioned, names, names_in, shape_of, targets
 
 
 class Position(NamedTuple):
@@ -488,7 +488,7 @@ class CheckedRule:
     @cached_property
     def binders(self) -> list[s.Parameter | s.LetClause | s.PickClause]:
         """Parameters, `let`s and `pick`s, in order."""
-        return [one for one in (*self.rule.parameters, *self.rule.clauses) if not isinstance(one, s.Guard)]
+        return [*binders(self.rule.parameters, self.rule.clauses)]
 
     @cached_property
     def parts(self) -> s.Nodes:

@@ -48,7 +48,7 @@ class Sort(NamedTuple):
         return self._replace(many=True)
 
 
-CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "AtomName": "atom", "Dtype": "dtype"}
+CLOSED_SORTS = {sort: SORTS["fields"][sort] for sort in CLOSED}
 READABLE: dict[str, str] = {kind: one.get("words", kind) for kind, one in SORTS["kinds"].items()}
 READABLE |= {kind: with_article(sort_word(sort)) for sort, kind in CLOSED_SORTS.items()}
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
@@ -113,14 +113,15 @@ Scope = Mapping[str, Sort]
 
 
 class Slot(NamedTuple):
-    """Slot of a node or of syntax: what it is in words, its sort if the schema has another, and what a name does there.
+    """Slot of a node or of syntax: what it is in words, and its sort where the schema has another.
 
-    makes: a new name at this slot in a template is defined there.
+    makes: a template makes the name there, if it is new. exact: a pattern that does not mention it wants its default.
     """
 
     words: str
     sort: str = ""
     makes: bool = False
+    exact: bool = False
 
 
 SLOTS: dict[str, dict[str, Slot]] = {
