@@ -47,7 +47,19 @@ from .sorts import (
     word_taken,
 )
 from .spelling import expression
-from .typed_slots import calls, every, is_variable, names, names_in, plain, reads, substituted, targets
+from .typed_slots import (
+    calls,
+    defined_names,
+    every,
+    is_variable,
+    names,
+    names_in,
+    plain,
+    reads,
+    says,
+    substituted,
+    targets,
+)
 
 Findings = Iterator[Finding]
 
@@ -169,7 +181,7 @@ class Checks(CheckedRule):
 
     def torch_ignored(self) -> Findings:
         """Report `dtype=_` on torch if the rule never reads the result's dtype: it would ignore the requested dtype."""
-        if self.rule.level != "torch" or any(call.fn == "dtype" for call in calls(self.parts)):
+        if self.rule.level != "torch" or says(self.parts, "dtype"):
             return
         for node in walk(self.rule.match):
             match node:
@@ -234,7 +246,7 @@ class Checks(CheckedRule):
     def root_defined(self) -> Findings:
         """Check on torch and tensor that the template defines the value that the pattern ends with."""
         rule = self.rule
-        made = {name for line in every(rule.rewrite, s.Assign) for name in _defined(line)}
+        made = {name for line in every(rule.rewrite, s.Assign) for name in defined_names(line)}
         dropped = all(isinstance(node, s.PassStatement | s.DropStatement) for node in rule.rewrite)
         for root in targets(rule.match[-1])[:1] if self.dataflow else ():
             if isinstance(root, s.NameOf) and root.text not in made and not dropped:
@@ -246,16 +258,16 @@ class Checks(CheckedRule):
 
     def unreached(self) -> Findings:
         """Report a line of a torch or tensor pattern that the root value is not computed from."""
-        rule, ends = self.rule, _defined(self.rule.match[-1])
+        rule, ends = self.rule, defined_names(self.rule.match[-1])
         pattern = rule.match if self.dataflow else ()
-        lines = {name: line for line in every(pattern, s.Assign) for name in _defined(line)}
+        lines = {name: line for line in every(pattern, s.Assign) for name in defined_names(line)}
         needed = set(ends)
         for line in every(rule.rewrite, s.Assign):
             if isinstance(line.target, s.Group):  # `(a, b) = mat(v, w)` has two roots
-                needed.update(_defined(line))
+                needed.update(defined_names(line))
         while more := {name for one in needed & lines.keys() for name in reads(lines[one].value)} - needed:
             needed |= more
-        lost = [name for name, line in lines.items() if needed.isdisjoint(_defined(line))]
+        lost = [name for name, line in lines.items() if needed.isdisjoint(defined_names(line))]
         if lost:
             yield Finding(
                 f"`{''.join(ends[:1])}` is not computed from `{lost[0]}`",
@@ -370,7 +382,7 @@ class Checks(CheckedRule):
         On torch, a tensor is read with brackets: they name its axes.
         """
         rule = self.rule
-        ends = _defined(rule.match[-1]) if self.dataflow else []
+        ends = defined_names(rule.match[-1]) if self.dataflow else []
         sliced = {id(node) for line in filter(s.says_slices, rule.rewrite) for node in walk(line)}
         for one in self.template:
             if one.name and one.want in (TERM, INDEX) and one.name in ends and id(one.node) not in sliced:
@@ -385,7 +397,7 @@ class Checks(CheckedRule):
     def made_in_order(self) -> Findings:
         """Check that a template of values defines each value before it reads it; on tensor its left sides are names."""
         lines = [line for line in self.rule.rewrite if isinstance(line, s.Assign) and self.dataflow]
-        places = {name: n for n, line in enumerate(lines) for name in _defined(line)}
+        places = {name: n for n, line in enumerate(lines) for name in defined_names(line)}
         for n, line in enumerate(lines):
             for name in names(line.value):
                 if n < places.get(name.text, -1) and name.text not in self.bound:
@@ -413,7 +425,7 @@ class Checks(CheckedRule):
                     made[name] = unreduced
                 case s.Subscript(items=items) | s.Group(items=items):
                     if all(isinstance(item.base if isinstance(item, s.Run) else item, s.NameOf) for item in items):
-                        result, there = "".join(_defined(line)[:1]), names_in(items)  # no fact makes some
+                        result, there = "".join(defined_names(line)[:1]), names_in(items)  # no fact makes some
                         for axis in {name.text: name for name in unreduced if name.text not in there}.values():
                             yield Finding(
                                 f"axis `{axis.text}` is neither in the bracket of `{result}` nor reduced",
@@ -648,11 +660,7 @@ def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, ...], s.Apply]]:
     for node in every(statements, s.Assign | s.Statement):
         call = node.value if isinstance(node, s.Assign) else node.call
         if isinstance(call, s.Apply) and call.fn in STATEMENT_CLASSES:
-            yield (call.fn, *_defined(node)), call
-
-
-def _defined(line: s.Syntax) -> list[str]:
-    return [getattr(target, "text", "") for target in targets(line)]
+            yield (call.fn, *defined_names(node)), call
 
 
 # ---- Subsumption: one-way matching of syntax, with the names of the general pattern as variables.

@@ -194,18 +194,20 @@ def says_slices(statement: s.Syntax) -> bool:
     return isinstance(target, s.Apply) and target.fn == "Stacked"
 
 
+def line_name(line: s.Syntax) -> str:
+    """Return the name of the value that a line defines. Raises DplcError for another statement."""
+    match line:
+        case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name))):
+            return name
+    raise DplcError("a line reads `name = value` or `name[axes] = value`", line, "name a value, as `y = exp(x)`")
+
+
 def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
     """Return the values of a pattern or template on tensor by their names, in order; the last one is the root."""
     values: dict[str, ValueTerm] = {}
-    for statement in block:
-        match statement:
-            case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name)), value=value):
-                values[name] = term_of(value)
-            case _:
-                raise DplcError(
-                    "a rule on tensor has statements `name = value`", statement, "name a value, as `y = exp(x)`"
-                )
-        for function in terms(values[name], FunctionTerm):
+    for line in block:
+        value = values[line_name(line)] = term_of(line.value)  # type: ignore[attr-defined]
+        for function in terms(value, FunctionTerm):
             if function.known and not function.runs and len(function.operands) != FUNCTIONS[function.fn].arity:
                 raise DplcError(f"`{function.fn}` takes {FUNCTIONS[function.fn].arity} operands", function)
     return values
@@ -213,12 +215,11 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
 
 def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
     """Return the axes between the brackets of left sides, by the value that has them."""
-    axes = {}
-    for statement in block:
-        match statement:
-            case s.Assign(target=s.Subscript(base=s.NameOf(text=name), items=items)):
-                axes[name] = tuple(axis_of(item, "on the left ") for item in items)
-    return axes
+    return {
+        line_name(line): tuple(axis_of(item, "on the left ") for item in line.target.items)
+        for line in block
+        if isinstance(line, s.Assign) and isinstance(line.target, s.Subscript)
+    }
 
 
 def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:

@@ -25,7 +25,7 @@ from ...ir.text.syntax import children, rebuilt, walk, words_in
 from ...ir.tile import AXIS_ROLES
 from .sorts import KINDS_OF_WORDS, word_taken
 from .spelling import expression
-from .typed_slots import calls, every, names, names_in, substituted
+from .typed_slots import binders, calls, every, names, names_in, reads, substituted
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
@@ -152,7 +152,7 @@ class Shared:
                 call,
                 did_you_mean(call.fn, [name for of, name in self.known if of == word]),
             )
-        wanted = [name.text for name in names(declared.parameters)]
+        wanted = [*reads(declared.parameters)]
         if len(call.items) != len(wanted):
             counted = f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}"
             raise DplcError(
@@ -176,7 +176,7 @@ def _check_shared(declared: Declared) -> None:
         read = {part for node in walk(declared.body) for part in children(node) if isinstance(part, str)}
         unread = f"no statement of `form {declared.name}` says"
     else:
-        read = {name.text for name in names(declared.body)}
+        read = {*reads(declared.body)}
         unread = f"no guard of `{declared.name}` reads"
     for item in names(declared.parameters):
         if item.text not in read:
@@ -186,7 +186,6 @@ def _check_shared(declared: Declared) -> None:
 # `let row = ri*TM + i` in a template: the value is substituted in the statements that follow it in its block.
 
 
-BINDERS = (s.Parameter, s.LetClause, s.PickClause)
 MOST = 1 << 11  # uses of names in a `let` with those it reads written out; our own rules have 40
 
 
@@ -209,12 +208,9 @@ def refuse_doubling(rule: s.Rule) -> None:
 def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
     """Return the template of a rule with its `let`s written out."""
     taken: dict[str, Span] = {}
-    for clause in (*rule.parameters, *rule.clauses):
-        if isinstance(clause, BINDERS):
-            taken[clause.name] = clause.span
-        elif isinstance(clause, s.Match):
-            for name in names(clause.body):
-                taken.setdefault(name.text, name.span)
+    for name in names(tuple(clause for clause in rule.clauses if isinstance(clause, s.Match))):
+        taken.setdefault(name.text, name.span)
+    taken |= {binder.name: binder.span for binder in binders(rule.parameters, rule.clauses)}
 
     def block(bound: dict[str, Span], statements: s.Nodes) -> Iterator[s.Syntax]:
         taken = dict(bound)
@@ -417,8 +413,7 @@ class Splits:
         pattern = tuple(clause.body for clause in rule.clauses if isinstance(clause, s.Match))
         self.sizes = dict(axes_and_loops(pattern))
         self.under = dict(scopes(pattern))
-        bound = (*rule.parameters, *rule.clauses)
-        self.given = {one.name for one in bound if isinstance(one, s.Parameter | s.LetClause | s.PickClause)}
+        self.given = {binder.name for binder in binders(rule.parameters, rule.clauses)}
         self.fresh: set[str] = set()  # parts that are called after what is split
         self.wholes: dict[str, MixedRadix] = {}
         self.digits: dict[str, Digit] = {}
@@ -429,9 +424,9 @@ class Splits:
                 case eq.SplitClause():
                     self._split(clause)
                 case s.LetClause() | s.PickClause():
-                    if found := [self.under[name.text] for name in names(clause) if name.text in self.under]:
+                    if found := [self.under[name] for name in reads(clause) if name in self.under]:
                         self.under[clause.name] = frozenset().union(*found)
-        asked = {name.text for call in calls(rule.clauses) if call.fn == WITHIN for name in names(call.items)}
+        asked = {name for call in calls(rule.clauses) if call.fn == WITHIN for name in reads(call.items)}
         self.guarded = [name for name, whole in self.wholes.items() if whole.ragged and name not in asked]
 
     def fresh_names(self, clause: eq.SplitClause) -> Iterator[s.LetClause]:

@@ -23,7 +23,7 @@ from ...ir.text import syntax as s
 from .definitions import line_of
 from .evaluate import Expressions, Value
 from .rule import Rule, RuleSet, admits, pass_name, shown, wrong_kind
-from .typed_slots import calls
+from .typed_slots import says
 
 # The pipelines in the order they run, and the levels of the rules that each may contain.
 PIPELINES: dict[str, tuple[str, ...]] = {
@@ -226,9 +226,9 @@ def default_pipeline(rule: Rule) -> str:
     in the tile pipeline if its pattern has a `Tile`, else in the loop pipeline.
     """
     if rule.level == "tensor":
-        return "fusion" if any(call.fn == "mat" for call in calls((rule.match, rule.rewrite))) else "tensor"
+        return "fusion" if says((rule.match, rule.rewrite), "mat") else "tensor"
     if rule.level == "module":
-        return "tile" if any(call.fn == "Tile" for call in calls(rule.match)) else "loop"
+        return "tile" if says(rule.match, "Tile") else "loop"
     return rule.level
 
 

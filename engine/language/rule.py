@@ -32,7 +32,7 @@ from .definitions import (
     refuse_override,
     remembered,
 )
-from .elaborate import BINDERS, in_rule
+from .elaborate import in_rule
 from .evaluate import Expressions, Value
 from .rule_files import (
     FURTHER,
@@ -46,7 +46,7 @@ from .rule_files import (
     with_further,
 )
 from .sorts import ANY, PARAMETER_SORTS, fits, sort_of_value
-from .typed_slots import mentioned
+from .typed_slots import binders, mentioned
 
 LEVELS = {
     "torch": "what a PyTorch op means: a comprehension over named axes",
@@ -295,7 +295,7 @@ class RuleSet:
         asked = asked_of(rule.words, self.facts, self._literals)
         if asked:
             self.written[rule.name] = rule
-            bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
+            bound = {binder.name for binder in binders(rule.parameters, rule.clauses)}
             for name in sorted(bound.union(words_in(rule.match)) & self.numbers.keys()):
                 raise DplcError(
                     f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable",
@@ -533,8 +533,7 @@ def wrong_kind(rule: Rule, name: str, value: Value) -> tuple[str, str | None] | 
 
     Returns the message and a hint, which is None if there is nothing to suggest; or None if the value fits.
     """
-    parameter = next(p for p in rule.parameters if p.name == name)
-    wanted, given = PARAMETER_SORTS.get(parameter.sort or "any", ANY), sort_of_value(value)
+    wanted, given = PARAMETER_SORTS.get(_parameter(rule, name).sort or "any", ANY), sort_of_value(value)
     if fits(given, wanted):
         return None
     hint = f"a list of one is written `[{value}]`" if wanted.many and not given.many else None
@@ -549,9 +548,12 @@ def shown(rule: Rule, name: str) -> str:
     return f"{{{', '.join(map(str, every[:12]))}{', ...' * (len(every) > 12)}}}"
 
 
+def _parameter(rule: Rule, name: str) -> s.Parameter:
+    return next(parameter for parameter in rule.parameters if parameter.name == name)
+
+
 def _domain(rule: Rule, name: str) -> tuple[Value, ...] | None:
-    parameter = next(p for p in rule.parameters if p.name == name)
-    known = None if parameter.domain is None else constant(rule.level, parameter.domain)
+    known = constant(rule.level, domain) if (domain := _parameter(rule, name).domain) is not None else None
     return known if isinstance(known, tuple) else None
 
 

@@ -6,25 +6,21 @@ op by name. An unknown op, or a field that an op does not have, is reported on t
 
 from __future__ import annotations
 
-import tomllib
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, MutableMapping
 from functools import cached_property
 from itertools import chain, repeat, zip_longest
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...ir import loop, schemas
 from ...ir.diagnostic import DplcError, did_you_mean
-from ...ir.expr import Axis
 from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.node import Field
-from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import CONSTANTS, Shape, listed, load_fields, named, owners
 from ...ir.text.syntax import children
 from . import core as s
-from .evaluate import facts_of
+from .evaluate import SORTS, facts_of
 from .rule import Rule, RuleSet, in_order
 from .sorts import (
     ANY,
@@ -42,19 +38,21 @@ from .sorts import (
     NUM,
     PARAMETER_SORTS,
     RUN,
+    SLOTS,
     SPLICE,
     TARGET,
     TERM,
     TERMS,
-    TEXT,
     Complaining,
     Finding,
     Inference,
     Scope,
+    Slot,
     Sort,
     field_sort,
+    sort_of,
 )
-from .typed_slots import is_variable, mentioned, names, names_in, shape_of, targets
+from .typed_slots import binders, is_variable, mentioned, names, names_in, shape_of, targets
 
 
 class Position(NamedTuple):
@@ -78,22 +76,6 @@ class Position(NamedTuple):
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 VALUE = "a value"  # what a function of values is given, and a statement that computes or stores
-# {class of nodes: {field: what it is in words, where that is not its name}}
-WORDS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("fields.toml").read_text())
-# The sort that a field wants where that is another than its schema's.
-WANTED = {(loop.If, "cond"): BOOL, (loop.Load, "when"): BOOL, (loop.Load, "other"): EXPR}
-# Classes whose names a template makes, if they are new, as it makes every `dst`.
-MAKES = (Kernel, Param, Axis, loop.For, loop.Accumulate, loop.Merge)
-# What the terms of values hold besides values, by the names of their fields.
-CALCULATED = {
-    "condition": (BOOL, "the condition of `if`"), "cond": (ANY, "the condition of `Case`"), "expr": (ANY, "the index"),
-    "dtype": (DTYPE, "a dtype"), "low": (INT, "a bound of `place`"), "end": (INT, "a bound of `place`"),
-}  # fmt: skip
-# Kinds of ATen arguments that have a sort of their own; everything else may be several things.
-KINDS = {
-    "int": INT, "float": NUM, "bool": BOOL, "str": TEXT, "dtype": DTYPE, "int[]": INT.listed, "Tensor": TERM,
-    "Tensor[]": TERMS,
-}  # fmt: skip
 
 
 class Positions(Complaining):
@@ -141,7 +123,7 @@ class Positions(Complaining):
                     if field is None:
                         self.add(node.value, ANY, f"`{name}`")
                     else:
-                        self._field(field, listed(field, node.value), f"`{name}`")
+                        self._field(field, listed(field, node.value), f"`{name}`", field_sort(field))
                 case s.Arm():
                     self.add(node.domain, LIST, "the domain of `for`")
                     new = dict.fromkeys(filter(is_variable, names_in(node.pattern) - outer.keys()), ANY)
@@ -199,15 +181,15 @@ class Positions(Complaining):
 
     def _shape(self, shape: Shape) -> None:
         """Visit the fields of a node that are written, and its block."""
+        slots = SLOTS.get(shape.cls.__name__, {})
         for field in shape.cls.fields:
             if field.name in shape.fields and field.sort != "Block":
-                what = WORDS.get(shape.cls.__name__, {}).get(field.name, f"`{field.name}` of `{shape.cls.__name__}`")
-                makes = field.name == "dst" or (field.sort == "Name" and shape.cls in MAKES)
-                self._field(field, shape.fields[field.name], what, WANTED.get((shape.cls, field.name)), makes)
+                slot = slots.get(field.name) or Slot(f"`{field.name}` of `{shape.cls.__name__}`")
+                want = sort_of(slot.sort) if slot.sort else field_sort(field)
+                self._field(field, shape.fields[field.name], slot.words, want, slot.makes or field.name == "dst")
         self.visit(*shape.body or ())
 
-    def _field(self, field: Field, value: Any, what: str, want: Sort | None = None, makes: bool = False) -> None:
-        want = want or field_sort(field)
+    def _field(self, field: Field, value: Any, what: str, want: Sort, makes: bool = False) -> None:
         if isinstance(value, s.Prefix) and value.op == "not" and self.pattern:
             value = value.a  # `via=not TMA`
         if isinstance(value, tuple):
@@ -301,8 +283,8 @@ class Positions(Complaining):
                 case s.EitherTerm() | s.CaseTerm() | s.IndexTerm() | s.CastTerm() | s.PlaceTerm() | s.MatTerm():
                     for name in type(term).__slots__:
                         part = getattr(term, name)
-                        if name in CALCULATED:
-                            self.add(part, *CALCULATED[name])
+                        if slot := SLOTS["Term"].get(name):
+                            self.add(part, sort_of(slot.sort), slot.words)
                         else:
                             self._operands(part)
                 case _:
@@ -409,7 +391,7 @@ def _shown(argument: schemas.Argument) -> str:
 def _one_kind(arguments: Iterable[schemas.Argument | None]) -> Sort:
     """Return the sort of a field if it is the same in every form that has it; anything otherwise."""
     kinds = {argument.kind for argument in arguments if argument is not None}
-    return KINDS.get(kinds.pop(), ANY) if len(kinds) == 1 else ANY
+    return sort_of(SORTS["aten"].get(kinds.pop(), "any")) if len(kinds) == 1 else ANY
 
 
 class CheckedRule:
@@ -506,7 +488,7 @@ class CheckedRule:
     @cached_property
     def binders(self) -> list[s.Parameter | s.LetClause | s.PickClause]:
         """Parameters, `let`s and `pick`s, in order."""
-        return [one for one in (*self.rule.parameters, *self.rule.clauses) if not isinstance(one, s.Guard)]
+        return [*binders(self.rule.parameters, self.rule.clauses)]
 
     @cached_property
     def parts(self) -> s.Nodes:

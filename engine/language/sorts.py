@@ -7,9 +7,11 @@ A sort is a kind, a list of that kind, or a captured statement of a known class.
 from __future__ import annotations
 
 import functools
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
+from pathlib import Path
 from typing import NamedTuple
 
 from ...codegen.target import ABILITIES, COMMON, DEVICE_FIELDS
@@ -46,7 +48,7 @@ class Sort(NamedTuple):
         return self._replace(many=True)
 
 
-CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "AtomName": "atom", "Dtype": "dtype"}
+CLOSED_SORTS = {sort: SORTS["fields"][sort] for sort in CLOSED}
 READABLE: dict[str, str] = {kind: one.get("words", kind) for kind, one in SORTS["kinds"].items()}
 READABLE |= {kind: with_article(sort_word(sort)) for sort, kind in CLOSED_SORTS.items()}
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
@@ -110,6 +112,24 @@ KINDS_OF_WORDS |= {**dict.fromkeys(CONSTANTS, "a constant"), "target": "the mach
 Scope = Mapping[str, Sort]
 
 
+class Slot(NamedTuple):
+    """Slot of a node or of syntax: what it is in words, and its sort where the schema has another.
+
+    makes: a template makes the name there, if it is new. exact: a pattern that does not mention it wants its default.
+    """
+
+    words: str
+    sort: str = ""
+    makes: bool = False
+    exact: bool = False
+
+
+SLOTS: dict[str, dict[str, Slot]] = {
+    owner: {name: Slot(**slot) for name, slot in slots.items()}
+    for owner, slots in tomllib.loads(Path(__file__).with_name("slots.toml").read_text()).items()
+}
+
+
 class Finding(DplcError):
     """What is wrong with a rule, a fact or a number. check: the name of the check that found it; rule: of the rule."""
 
@@ -170,6 +190,11 @@ class Inference(Complaining):
             self.report(f"{place} must be {sort}, and this is {have}", node, self._conversion(have, sort))
         return have
 
+    def want_slots(self, node: s.Syntax, owner: str) -> None:
+        """Check the sorts of the slots of an expression."""
+        for name, slot in SLOTS[owner].items():
+            self.want(getattr(node, name), sort_of(slot.sort), slot.words)
+
     def _conversion(self, have: Sort, want: Sort) -> str:
         """Return how to get a value of one sort from another: by a fact, if there is one, else how it is written."""
         facts = [
@@ -197,23 +222,18 @@ class Inference(Complaining):
                 return AXIS
             case s.Apply():
                 return self._apply(node)
-            case s.Operation(op="and" | "or" as op):
-                self.want(node.a, BOOL, f"the left of `{op}`")
-                self.want(node.b, BOOL, f"the right of `{op}`")
+            case s.Operation(op="and" | "or" as op) | s.Prefix(op="not" as op):
+                self.want_slots(node, op)
                 return BOOL
             case s.Operation():
                 return self._operation(node, self.sort(node.a), self.sort(node.b))
-            case s.Prefix(op="not"):
-                self.want(node.a, BOOL, "what `not` denies")
-                return BOOL
             case s.Prefix():
                 return self.want(node.a, EXPR, "what `-` negates")
             case s.Between():
-                self.want(node.a, INT, "the start of a range")
-                self.want(node.b, INT, "the end of a range")
+                self.want_slots(node, "Between")
                 return INT.listed
             case s.Choice():
-                self.want(node.condition, BOOL, "the condition of `if`")
+                self.want_slots(node, "Choice")
                 a, b = self.sort(node.a), self.sort(node.b)
                 return a if a == b else _arithmetic(a, b) if fits(a, NUM) and fits(b, NUM) else ANY
             case s.Run():

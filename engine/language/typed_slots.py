@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
-from ...ir import loop
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Axis
 from ...ir.names import unused
-from ...ir.node import Node
 from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import (
     CLOSED,
@@ -61,11 +59,6 @@ _READERS: dict[type, Any] = {
     **READERS, s.AxisItem: axis_shape, s.Unit: _unit, s.ParamItem: _param,
     s.CaptureStatement: lambda node: replace(op_shape(node.call, owners()), place=node),
     s.Apply: lambda node: op_shape(node, VALUE_CLASSES) if node.fn in VALUE_CLASSES else None,
-}  # fmt: skip
-
-# What a header says nothing about has its default, in patterns too: otherwise a template silently drops a stride.
-EXACT: dict[type[Node], tuple[str, ...]] = {
-    loop.For: ("role", "step", "unroll"), loop.Load: ("when", "other"), Axis: ("stride",),
 }  # fmt: skip
 
 
@@ -183,6 +176,11 @@ def calls(node: object) -> Iterator[s.Apply]:
     return every(node, s.Apply)
 
 
+def says(node: object, fn: str) -> bool:
+    """Return whether some syntax calls a function, or holds an op, of this name."""
+    return any(call.fn == fn for call in calls(node))
+
+
 def names_in(node: object) -> set[str]:
     """Return the names that an expression mentions."""
     return {found.text for found in every(node, s.NameOf)}
@@ -193,9 +191,19 @@ def is_variable(name: str) -> bool:
     return name != "_" and name not in RESERVED and name not in CONSTANTS
 
 
+def binders(*parts: s.Nodes) -> Iterator[s.Parameter | s.LetClause | s.PickClause]:
+    """Yield the parameters, `let`s and `pick`s among some parameters and clauses."""
+    return (part for part in chain.from_iterable(parts) if isinstance(part, s.Parameter | s.LetClause | s.PickClause))
+
+
 def targets(line: s.Syntax) -> s.Nodes:
     """Return the names that a line defines: one, several as in `(a, b) = mat(v, w)`, or none."""
     if not isinstance(line, s.Assign) or s.says_slices(line):
         return ()
     target = line.target.base if isinstance(line.target, s.Subscript) else line.target
     return target.items if isinstance(target, s.Group) else (target,)
+
+
+def defined_names(line: s.Syntax) -> list[str]:
+    """Return the texts of these names."""
+    return [getattr(target, "text", "") for target in targets(line)]

@@ -62,7 +62,7 @@ from ...ir.verify.kernel import problems
 from ..language import core as c
 from ..language.evaluate import Value
 from ..language.rule import Rule
-from ..language.typed_slots import calls, names_in, shape_of
+from ..language.typed_slots import names_in, says, shape_of
 from ..rewrite.statements.driver import bound_names
 from ..rewrite.statements.pattern import defined
 from ..rewrite.statements.site import Context, holes, places, splice, unused
@@ -120,7 +120,7 @@ class Instance(Drawing):
         self.copies: list[Stage] = []
         self.unread: list[Stage] = []
         self.count = 0
-        waits = any(call.fn == "Wait" for call in calls(rule.match))
+        waits = says(rule.match, "Wait")
         self.options = OPTIONS | ({"Via": ("SYNC", "ASYNC")} if waits else {})
 
     def program(self) -> Module:
@@ -128,7 +128,7 @@ class Instance(Drawing):
         pattern = self.rule.match
         if isinstance(pattern[0], c.Unit):
             pattern = pattern[0].body
-        if self.rule.level != "tile" or any(call.fn == "Tile" for call in calls(pattern)):
+        if self.rule.level != "tile" or says(pattern, "Tile"):
             return (Kernel("subject", (), (), self.block(pattern, ())),)
         scope = tuple(Axis(name, self.pick((4, 8, 3, 16)), role) for name, role in self.pick(FRAMES).items())
         body = self.block(pattern, scope)

@@ -19,7 +19,7 @@ from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, Value, holds, pays
 from ...language.rule import PREFER, Clause, Rule, built_in_files, in_order
 from ...language.spelling import expression
-from ...language.typed_slots import every
+from ...language.typed_slots import binders, every
 from ..trace import Evidence, WeighedChoice, held, show, written
 from .pattern import Pattern, RuleExpressions, Template, apart, compile_pattern, defined, families, free_names
 from .site import NAMES, Names, Path, Site, descended, places, splice
@@ -309,8 +309,7 @@ def check_cover(rule: Rule, cover: s.Cover, expressions: RuleExpressions, env: E
 
 def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Iterator[WeighedChoice]:
     """Yield the alternatives of each `choose` at a match, except for those that cannot be evaluated there."""
-    binders: tuple[Any, ...] = (*rule.parameters, *rule.clauses)
-    for binder in binders:
+    for binder in binders(rule.parameters, rule.clauses):
         value = getattr(binder, "default", getattr(binder, "value", None))
         for node in _outermost(value):
             try:

@@ -21,7 +21,8 @@ from ....ir.text.read_statements import CONSTANTS, Shape, load_fields
 from ...language import core as s
 from ...language.core import walk
 from ...language.evaluate import RESERVED, Closure, Environment, Expressions, Value, holds
-from ...language.typed_slots import EXACT, NAME_SORTS, calls, is_variable, names, shape_of
+from ...language.sorts import SLOTS
+from ...language.typed_slots import NAME_SORTS, calls, is_variable, reads, shape_of
 from ..matcher import Matcher, Rest, Symbol, differs
 from .site import NAMES, Context, Names, Site, holes
 
@@ -171,7 +172,7 @@ def _once(question: Closure, names: tuple[str, ...]) -> Closure:
 def free_names(node: object, facts: Container[str] = ()) -> frozenset[str]:
     """Return the variables that an expression mentions, without reserved words, constants and facts that it calls."""
     called = (call.fn for call in calls(node) if call.fn not in facts)
-    return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
+    return frozenset(filter(is_variable, (*reads(node), *called)))
 
 
 Near = Callable[[int, s.Syntax, Node | None], None]
@@ -339,8 +340,8 @@ class StatementMatcher(Matcher[s.Syntax]):
     def node(self, shape: Shape, x: str) -> None:
         cls, x = shape.cls, self.held(x)
         tests = [f"{x}.__class__ is not {self.constant(cls)}"]
-        for name in EXACT.get(cls, ()):
-            if name not in shape.fields:
+        for name, slot in SLOTS.get(cls.__name__, {}).items():
+            if slot.exact and name not in shape.fields:
                 tests.append(self.unlike(f"{x}.{name}", cls.by_name[name].default))
         self.reject(" or ".join(tests))
         mentioned = [(field, shape.fields[field.name]) for field in cls.fields if field.name in shape.fields]

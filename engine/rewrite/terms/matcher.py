@@ -20,7 +20,7 @@ from ....ir.text.read_statements import CONSTANTS
 from ...language import core as c
 from ...language.evaluate import SITE, Environment, Expressions
 from ...language.rule import Rule
-from ...language.typed_slots import names
+from ...language.typed_slots import reads
 from ..matcher import Matcher, Rest, Symbol
 from ..statements.compiled import NO_PINS, Pinned, PlanExecutor, plan
 from ..trace import CHANGES_NOTHING, Evidence
@@ -54,7 +54,7 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
         }, "parts" if near else "")  # fmt: skip
         self.rule, self.parameters, self.noted, self.deciding = rule, parameters, evidence, bind
         self.inner = []
-        self.read = {name.text for name in names((*rule.clauses, *rule.rewrite))}
+        self.read = {*reads((*rule.clauses, *rule.rewrite))}
         self.own: dict[str, str] = {}  # value -> its axes in the order of its left side
 
     def function_of(self, name: str, given: str, result: Callable[[], str]) -> Any:

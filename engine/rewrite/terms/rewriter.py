@@ -39,7 +39,7 @@ from ....ir.torch import TorchOp
 from ...language import core as s
 from ...language.evaluate import Environment
 from ...language.rule import Rule
-from ...language.typed_slots import calls
+from ...language.typed_slots import says
 from ..statements.compiled import Pinned
 from ..trace import RECENT, Refusal, RewriteStep, endless, failed_guard
 from .matcher import CompiledTermRule, compiled_term_rule
@@ -105,7 +105,7 @@ FUEL = 100  # firings allowed per term of the program before a set of rules coun
 
 def mentions_mat(rule: Rule) -> bool:
     """Return whether a rule is about materialisation: a rule of fusion, not of algebra."""
-    return any(call.fn == "mat" for call in calls((rule.match, rule.rewrite)))
+    return says((rule.match, rule.rewrite), "mat")
 
 
 CHANGES_DTYPE = "the result would have another dtype"

@@ -116,9 +116,9 @@ class TorchRule:
         Slices are the lines `Stacked(j, xs[os..]) = y[os..]`.
         """
         lines = [line for line in self.rule.rewrite if not s.says_slices(line)]
-        compiler, notes = TemplateCompiler(frozenset(map(_target_name, lines)) - {self.root.dst}), list[Part]()
+        compiler, notes = TemplateCompiler(frozenset(map(s.line_name, lines)) - {self.root.dst}), list[Part]()
         made = [self._statement(line, compiler) for line in lines]
-        if not lines or _target_name(lines[-1]) != self.root.dst:
+        if not lines or s.line_name(lines[-1]) != self.root.dst:
             raise DplcError(f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`", self.rule)
         for line in filter(s.says_slices, self.rule.rewrite):
             match s.term_of(line.target, torch=True), s.term_of(line.value, torch=True):  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ class TorchRule:
         return next((p.op for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root.op)
 
     def _statement(self, node: Any, compiler: TemplateCompiler) -> tuple[Bracket | None, Part]:
-        name, value = _target_name(node), node.value
+        name, value = s.line_name(node), node.value
         if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
             return None, self._op(name, value, node.types, compiler.numbers)
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
@@ -226,13 +226,6 @@ class TorchRule:
         for note in notes:
             note(result.term)
         return result
-
-
-def _target_name(node: s.Syntax) -> str:
-    match node:
-        case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name))):
-            return name
-    raise DplcError("a definition reads `name = value` or `name[axes] = value`", node)
 
 
 # The result of lowering a torch graph: the program, the firings and the refusals.

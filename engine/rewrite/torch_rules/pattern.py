@@ -466,9 +466,6 @@ class TemplateCompiler:
                 condition, a, b = self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short)
                 return lambda firing: (a if condition(firing.env) else b)(firing)
             case s.ReduceTerm(fn=fn):
-                able = [name for name, function in FUNCTIONS.items() if function.identity is not None]
-                if fn not in able:
-                    raise DplcError(f"`{fn}` cannot reduce: it has no identity", term, did_you_mean(fn, able))
                 return self._reduction(term, (term.x,), short, lambda over, xs: compose.reduce(fn, over, *xs))
             case s.FoldTerm(part=part):
                 return self._reduction(term, term.args, short, partial(compose.fold, part))
