@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from ...ir.diagnostic import InternalError
@@ -515,8 +515,5 @@ def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
     return binary("<", place, limit)
 
 
-def conjunction(conditions: list[Expr]) -> Expr:
-    result: Expr = True
-    for condition in conditions:
-        result = both(result, condition)
-    return result
+def conjunction(conditions: Iterable[Expr]) -> Expr:
+    return reduce(both, conditions, True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...ir.expr import Binary, Call, NameSet, Var, both, free_names
+from ...ir.expr import Binary, Call, NameSet, Var, free_names
 from ...ir.facts.structure import (
     accumulator_scopes,
     accumulators_of,
@@ -18,13 +18,24 @@ from ...ir.facts.structure import (
 from ...ir.functions import identity
 from ...ir.kernel import Assign, Define
 from ...ir.loop import Accumulate, Carry, If, Let, Load, Merge, Scale, Store
-from ...ir.monoids import monoid
+from ...ir.monoids import Definitions, monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tensor import postorder
 from ...ir.tile import Combine, CombineTuple, Mma
-from .expressions import axes_of, declared, dtype_in, filled, in_registers, nest, register_of, type_of, weaken
+from .expressions import (
+    axes_of,
+    conjunction,
+    declared,
+    dtype_in,
+    filled,
+    in_registers,
+    nest,
+    register_of,
+    type_of,
+    weaken,
+)
 from .lowering import Accumulator, Held, Inlined, Lowering, Path, Place, fresh, held_in
 
 INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: a name costs nothing
@@ -120,7 +131,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     steps: list[Stmt] = []
     dtype = type_of(low, stmt.accs[0])
     names: dict[str, Expr] = dict(zip(known.operands, stmt.vals, strict=True))
-    names |= {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
+    names |= known.sides(map(Var, stmt.accs))
     made = defined(low, known.step, names, steps, dtype)
     for part, acc in zip(known.parts, stmt.accs, strict=True):
         steps.append(Assign(register_of(low, held_in(low, acc)), in_registers(low, made[part])))
@@ -128,10 +139,11 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     return nest(low, axes, tuple(steps))
 
 
-def defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt], dtype: str) -> dict[str, Expr]:
+def defined(
+    low: Lowering, block: Definitions, names: dict[str, Expr], steps: list[Stmt], dtype: str
+) -> dict[str, Expr]:
     """Append the definitions of a monoid in scalars of a dtype to `steps`; names: the values of what they read."""
     for definition in block:
-        assert isinstance(definition, Let)
         val = substitute(definition.val, names)
         if isinstance(val, Call):
             name = fresh(low, definition.dst)
@@ -156,9 +168,7 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
             low.env[stmt.acc] = inlined  # the Combine folds what is added up: no registers in between
             return ()
         return (declared(low, held), *nest(low, axes, (Assign(place, val),)))
-    first: Expr = True
-    for axis in repeated:
-        first = both(first, Binary("==", Var(axis), 0))
+    first = conjunction(Binary("==", Var(axis), 0) for axis in repeated)
     steps: list[Stmt] = []
     if isinstance(val, Call):  # a name for what is on both sides of the select
         name = fresh(low, stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")

@@ -57,6 +57,7 @@ from .outcome import ERRORS, REAL, REORDERED, Arrays, Dice, Outcome, PlainDice, 
 from .sized import NO_PROGRAM, Checker, Program, WithSize, at_numbers, exceeds, faults, with_a_size
 from .torch_subjects import (
     NoSubject,
+    accepted,
     edited,
     exchanged,
     extents,
@@ -374,10 +375,9 @@ class TorchChecker(Checker):
 
         Raises NoSubject if torch has no result, or if a value of the Tensor IR has too many elements to compute here.
         """
-        wanted = None if exceeds(became, LARGEST) else self.wanted(program, seed)
-        if wanted is None:
-            raise NoSubject("nothing to compare with")
-        tensors, results = wanted
+        if exceeds(became, LARGEST):
+            raise NoSubject("too large to compare")
+        tensors, results = self.wanted(program, seed)
         try:
             verify(became)
             got = tensor.run(became, {name: _array(value) for name, value in tensors.items()})
@@ -389,20 +389,21 @@ class TorchChecker(Checker):
         outs = zip(program.outs, map(_array, results), got, strict=True)
         return next(filter(None, (_difference(*out, _undefined(program), near) for out in outs)), None)
 
-    def wanted(self, graph: TorchGraph, seed: int) -> tuple[Arrays, list[Array]] | None:
-        """Return (tensors, the results of torch), or None if torch has no result or not always the same."""
-        judged = not any(op.op in SMOOTH and op.types[0].shape[-1] == 1 for op in graph.body)
-        for tensors in fillings(graph, seed) if judged else ():
-            try:
-                first, second = (torch_meaning.run(graph, tensors) for _ in range(2))
-            except Exception:  # torch raises whatever it likes
-                continue
+    def wanted(self, graph: TorchGraph, seed: int) -> tuple[Arrays, list[Array]]:
+        """Return (tensors, the results of torch). Raises NoSubject if it has no result, or not always the same."""
+        if any(op.op in SMOOTH and op.types[0].shape[-1] == 1 for op in graph.body):
+            raise NoSubject("PyTorch resizes wrongly")
+
+        def run(tensors: Arrays) -> tuple[Arrays, list[Array]]:
+            first, second = (torch_meaning.run(graph, tensors) for _ in range(2))
             # bits of one dtype read as another are not the same in float64
             fits = all(tuple(tensor.shape) == out.shape for tensor, out in zip(first, graph.outs, strict=True))
             arrays = zip(map(_array, first), map(_array, second), strict=True)
-            if fits and (_undefined(graph) or all(agree(a, b, 0.0).all() for a, b in arrays)):
-                return tensors, first
-        return None
+            if not (fits and (_undefined(graph) or all(agree(a, b, 0.0).all() for a, b in arrays))):
+                raise NoSubject("the results vary")
+            return tensors, first
+
+        return accepted(fillings(graph, seed), run)
 
 
 def _undefined(graph: TorchGraph) -> bool:
@@ -579,7 +580,7 @@ class StatementChecker(Checker):
                     value = compiled.measure(again.env)
                     if not smaller(value, last) and fire(again) != made:
                         what = f"`{s.DECREASES}` is {show(last)}, and {show(value)} at {again.where} after a firing"
-                        raise Wrong(subject, f"{what} ({where})", ("it becomes", *print_program(made).splitlines()))
+                        raise Wrong(subject, f"{what} ({where})", self.becomes(made))
         with faults(subject, " (as a pass)"):
             if canonical:
                 made = self.engine.normal(program, machine, self.level)

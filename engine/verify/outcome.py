@@ -42,6 +42,13 @@ class Dice:
     def pick(self, options: Sequence[T]) -> T:
         return options[self.number(0, len(options) - 1)]
 
+    def change_one(self, items: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:
+        """Return some items with one of them changed."""
+        if not items:
+            return items
+        at = self.number(0, len(items) - 1)
+        return (*items[:at], change(items[at]), *items[at + 1 :])
+
     def often(self, percent: int) -> bool:
         return self.number(0, 99) >= 100 - percent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ...codegen.arrays import Array
@@ -57,21 +57,29 @@ def fillings(graph: TorchGraph, seed: int = 0) -> Iterator[Arrays]:
         yield {param.name: sample(param, seed, limit, unit) for param in graph.ins}
 
 
+def accepted(tries: Iterable[Arrays], compute: Callable[[Arrays], T]) -> T:
+    """Return the result for the first tensors that torch accepts. Raises NoSubject if it refuses all of them."""
+    refusal = ""
+    for tensors in tries:
+        try:
+            return compute(tensors)
+        except Exception as error:  # torch raises whatever it likes
+            refusal = str(error)
+    raise NoSubject(refusal)
+
+
 def retyped(graph: TorchGraph) -> TorchGraph:
     """Return the graph with the types that torch gives. Raises NoSubject if torch rejects it."""
     if any(math.prod(param.shape) > MOST_ELEMENTS for param in graph.ins):
         raise NoSubject("not small tensors")
-    refusal = ""
-    for tensors in fillings(graph):
-        try:
-            body = tuple(_typed(op, tensors) for op in graph.body)
-            outs = tuple(Param(param.name, *values(_type(tensors[param.name]))) for param in graph.outs)
-        except Exception as error:  # torch raises whatever it likes
-            refusal = str(error)
-        else:
-            used = {out.name for out in outs}.union(*(free_names(op.args) for op in body))
-            return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, body)
-    raise NoSubject(refusal)
+
+    def typed(tensors: Arrays) -> TorchGraph:
+        body = tuple(_typed(op, tensors) for op in graph.body)
+        outs = tuple(Param(param.name, *values(_type(tensors[param.name]))) for param in graph.outs)
+        used = {out.name for out in outs}.union(*(free_names(op.args) for op in body))
+        return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, body)
+
+    return accepted(fillings(graph), typed)
 
 
 def _typed(op: TorchOp, tensors: Arrays) -> TorchOp:
@@ -150,7 +158,7 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
 
     def other(items: tuple[int, ...]) -> tuple[int, ...]:
         split = math.prod(items) == old and len(items) > 1
-        return _one_of(items, dice, lambda item: item * by) if split else change(items)
+        return dice.change_one(items, lambda item: item * by) if split else change(items)
 
     return edited(graph, change, other)
 
@@ -163,20 +171,12 @@ def one_extent(graph: TorchGraph, dice: Dice, added: bool = False) -> TorchGraph
         place = dice.number(0, max(0, len(shape) - 1))
         return replace(param, shape=(*shape[:place], _extent(dice), *shape[place + (not added) :]))
 
-    return replace(graph, ins=_one_of(graph.ins, dice, other))
+    return replace(graph, ins=dice.change_one(graph.ins, other))
 
 
 def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Change the dtype of an input."""
-    return replace(graph, ins=_one_of(graph.ins, dice, lambda param: replace(param, dtype=dice.pick(WEAK))))
-
-
-def _one_of(items: tuple[T, ...], dice: Dice, change: Callable[[T], T]) -> tuple[T, ...]:
-    """Return some items with one of them changed."""
-    if not items:
-        return items
-    at = dice.number(0, len(items) - 1)
-    return (*items[:at], change(items[at]), *items[at + 1 :])
+    return replace(graph, ins=dice.change_one(graph.ins, lambda param: replace(param, dtype=dice.pick(WEAK))))
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -215,7 +215,7 @@ def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
             given[chosen.name] = other_value(chosen, given.get(chosen.name), dice)
         return _with_args(op, overload, given)
 
-    return replace(graph, body=_one_of(graph.body, dice, other))
+    return replace(graph, body=dice.change_one(graph.body, other))
 
 
 def _overloads(op: str, given: dict[str, Value]) -> list[Overload]:

@@ -12,6 +12,7 @@ from functools import partial
 from math import gcd
 from typing import Any
 
+from .. import ranges
 from ..expr import (
     COMPARISONS,
     Axis,
@@ -34,7 +35,7 @@ from ..kernel import Assign, Define
 from ..node import CLASSES, Expr, each_once, memoised, nodes
 from ..program import Block
 from ..ranges import at_ends, below_divisor
-from ..sizes import LARGE, UNKNOWN, Interval, compared_with_zero, has_sizes, highest, interval_of
+from ..sizes import UNKNOWN, Interval, compared_with_zero, has_sizes, highest
 
 
 def interval(e: Expr) -> Interval:
@@ -42,27 +43,12 @@ def interval(e: Expr) -> Interval:
 
     For the value of a Term only the sign is known.
     """
-    if e.__class__ is Axis:
-        return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
-    if e.__class__ not in CLASSES:
-        return int(e), int(e)
-    return _interval(e)
+    return _interval(e) if e.__class__ in CLASSES else (int(e), int(e))
 
 
 @memoised
 def _interval(e: Any) -> Interval:
-    kind = e.__class__
-    if kind is Size:
-        return e.low, e.high
-    if kind is Sum:
-        low = high = e.constant
-        for atom, n in e.terms:
-            a, b = interval(atom)
-            low, high = low + min(a * n, b * n), high + max(a * n, b * n)
-        return low, high
-    if kind is Binary:
-        return interval_of(e.op, interval(e.a), interval(e.b))
-    return (0, 1) if kind is Not else UNKNOWN if kind is Call else (0, LARGE)
+    return ranges.interval(e, {})
 
 
 def operate(op: str, a: Expr, b: Expr) -> Expr:

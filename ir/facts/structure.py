@@ -152,6 +152,11 @@ def own_names(stmt: Stmt, without: Container[str] = ()) -> NameSet:
     return free_names(tuple([getattr(stmt, name) for name in own])).difference(getattr(stmt, "gathered", ()))
 
 
+def own_fields(stmt: Node) -> tuple[Any, ...]:
+    """Return the fields of a statement itself, without its block."""
+    return tuple([getattr(stmt, field.name) for field in type(stmt).fields if field.name != "body"])
+
+
 def uses(block: Block) -> NameSet:
     return frozenset().union(*map(used_names, block))
 
@@ -401,7 +406,7 @@ def _collect(
     parts: dict[str, str],
 ) -> None:
     for position, stmt in enumerate(block):
-        names = free_names(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"))
+        names = free_names(own_fields(stmt))
         if isinstance(stmt, Accumulate):
             functions[stmt.acc] = stmt.fn
         if isinstance(stmt, Merge):
@@ -522,9 +527,3 @@ def expr_dtype(e: Any, type_of: Callable[[str], str], index: str = INDEX) -> str
         return literal_dtype(e, ())
     parts = [atom for atom, _ in e.terms] if kind is Sum else [e.a, e.b] if kind is Binary else []
     return promote(index, *(expr_dtype(part, type_of, index) for part in parts if part.__class__ not in LITERALS))
-
-
-# ---- dimensions of a buffer in a kernel: the same elements in the same order, in another shape
-
-
-Places = tuple[Any, ...]

@@ -274,28 +274,29 @@ class BlockMemory:
         when = None if stmt.when is True else np.asarray(evaluate(stmt.when, group.env))
         read = mask if when is None else both(mask, when)
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
-        if stmt.buf in self.memory or stmt.buf in self.register_tiles:
-            value = self.load_alone(stmt, idx, group, read)
-        else:
+        if self.is_shared(stmt):
             value = self.load_shared(stmt, idx, group, read)
+        else:
+            array, *at = self.place(stmt, idx, group)
+            value = array[within(at, array.shape, read, f"load out of bounds of {stmt.buf}")]
         value = chosen(when, value, stmt.other)
         return value if value.dtype != np.float64 else chosen(mask, value, np.nan)
+
+    def is_shared(self, stmt: Load | Store) -> bool:
+        """Return whether an access is of a shared tile, which barriers protect."""
+        return stmt.buf not in self.memory and stmt.buf not in self.register_tiles
 
     def everyone(self, group: ThreadGroup) -> tuple[Any, Any]:
         """Return the block and the thread of each lane, along the dimensions of values."""
         return np.arange(self.blocks).reshape(-1, 1, *self.ones), group.threads.reshape(1, -1, *self.ones)
 
-    def place(self, stmt: Load | Store, idx: list[Any], group: ThreadGroup) -> tuple[Any, list[Any]]:
+    def place(self, stmt: Load | Store, idx: list[Any], group: ThreadGroup) -> tuple[Any, ...]:
         """Return the memory that no barrier protects, and the index there: a global buffer, or a thread's registers."""
         tile = self.register_tiles.get(stmt.buf)
         array, first = (self.memory[stmt.buf], ()) if tile is None else (tile, self.everyone(group))
         if len(idx) + len(first) != array.ndim:
             raise ScheduleError(f"{stmt.buf} has {array.ndim - len(first)} dimensions")
-        return array, [*first, *idx]
-
-    def load_alone(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
-        array, idx = self.place(stmt, idx, group)
-        return array[within(idx, array.shape, read, f"load out of bounds of {stmt.buf}")]
+        return array, *first, *idx
 
     def load_shared(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
         shared_tile, block, word, thread = self.words(stmt, idx, group, read)
@@ -325,27 +326,19 @@ class BlockMemory:
         word, block, thread = (np.broadcast_to(part, shape) for part in (word, *self.everyone(group)))
         return shared_tile, block, word, thread
 
-    def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
-        idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
-        shared_tile, block, word, thread = self.words(stmt, idx, group, mask)
-        value = np.asarray(evaluate(stmt.val, group.env))
-        shape = np.broadcast_shapes(word.shape, value.shape)
-        chosen = np.broadcast_to(True if mask is None else mask, shape)
-        block, word, thread, value = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
-        shared_tile.store(block, word, thread, value, self.epoch)
-
     def store(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
-        if stmt.buf not in self.memory and stmt.buf not in self.register_tiles:
-            self.store_shared(stmt, group, mask)
-            return
-        array, idx = self.place(stmt, [np.asarray(evaluate(e, group.env)) for e in stmt.idx], group)
-        parts = [*idx, np.asarray(evaluate(stmt.val, group.env))]
+        idx, shared = [np.asarray(evaluate(e, group.env)) for e in stmt.idx], self.is_shared(stmt)
+        where, *at = self.words(stmt, idx, group, mask) if shared else self.place(stmt, idx, group)
+        parts = [*at, np.asarray(evaluate(stmt.val, group.env))]
         every = (self.blocks, len(group.threads), *self.ones)
         shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
         chosen = np.broadcast_to(True if mask is None else mask, shape)
-        *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
-        place = within(idx, array.shape, None, f"store out of bounds of {stmt.buf}")
-        array[place] = value
+        *at, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
+        if shared:
+            where.store(*at, value, self.epoch)
+            return
+        place = within(at, where.shape, None, f"store out of bounds of {stmt.buf}")
+        where[place] = value
         if stmt.buf in self.counts:
             np.add.at(self.counts[stmt.buf], place, 1)
 
