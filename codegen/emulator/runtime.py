@@ -282,6 +282,10 @@ class DeviceMemory:
         """Return the description for the runtime, under a name for messages."""
         return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
 
+    def elements(self, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:
+        """Return the elements in some bytes, as an array of the shape of the buffer."""
+        return raw.view(np.dtype(DTYPES[self.buffer.dtype].numpy)).reshape(self.buffer.shape)
+
     def spoiled_bytes(self) -> int:
         """Return the bytes just outside the elements that something wrote to: too near for a guard page to catch."""
         return 0
@@ -300,8 +304,7 @@ class DeviceBuffer(DeviceMemory):
             raise MemoryError(f"no memory for buffer `{buffer.name}` of {buffer.nbytes} bytes")
         self._free = runtime().dplc_buffer_free  # kept, for at exit modules go before objects
         raw = (c_uint8 * buffer.nbytes).from_address(self.address)
-        carrier = np.dtype(DTYPES[buffer.dtype].numpy)
-        self.array = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
+        self.array = self.elements(np.ctypeslib.as_array(raw))
 
     def protect(self, writable: bool) -> None:
         """Make the memory read-only, or writable again."""
@@ -320,9 +323,7 @@ class DeviceSlice(DeviceMemory):
 
     def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
         self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
-        carrier = np.dtype(DTYPES[buffer.dtype].numpy)
-        raw = whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes]
-        self.array = raw.view(carrier).reshape(buffer.shape)
+        self.array = self.elements(whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes])
 
     def spoil(self) -> None:
         """Fill it with poison, as what was never written."""

@@ -704,9 +704,7 @@ def guarded_kernel(kernel: Kernel, dice: Dice) -> Kernel:
 
 def perturbed_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Return the program after one to three changes; the result need not be well formed."""
-    for _ in range(dice.number(1, 3)):
-        graph = dice.pick(TERM_CHANGES)(graph, dice)
-    return _lean(graph)
+    return _lean(dice.changed(graph, TERM_CHANGES))
 
 
 def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:

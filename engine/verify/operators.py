@@ -53,13 +53,13 @@ def judged(rules: Iterable[Rule], dtypes: Iterable[str], compiler: Compiler) -> 
     graphs = dict.fromkeys(subject.value for subject in examples if subject.value.body)  # rules share some of them
     untried = OperatorVerdict(UNTRIED, "no example")
     return {
-        dtype: min((_judged(_in_dtype(graph, dtype), compiler) for graph in graphs), key=_badness, default=untried)
+        dtype: min(
+            (_judged(_in_dtype(graph, dtype), compiler) for graph in graphs),
+            key=lambda verdict: WORST.index(verdict.word),
+            default=untried,
+        )
         for dtype in dtypes
     }
-
-
-def _badness(verdict: OperatorVerdict) -> int:
-    return WORST.index(verdict.word)
 
 
 def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:

@@ -31,7 +31,7 @@ class NoSubject(Exception):
     """Torch itself refuses the program."""
 
 
-def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> Array:
+def sample(param: Param, seed: int, limit: int, unit: bool) -> Array:
     """Return a tensor for an input: normal numbers (unit: between 0 and 1), small indices, truth values."""
     import torch
 
@@ -46,14 +46,10 @@ def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> A
     return made.to(getattr(torch, DTYPES[param.dtype]))
 
 
-def limit_of(graph: TorchGraph) -> int:
-    """Return the limit of indices: integers below it are valid in every dimension longer than one."""
-    return next((n for n in extents(graph) if n > 1), 2)
-
-
 def fillings(graph: TorchGraph, seed: int = 0) -> Iterator[Arrays]:
     """Yield tensors for the inputs, by name, in the order to try them: torch may refuse some indices and floats."""
-    for limit, unit in ((limit_of(graph), False), (limit_of(graph), True), (1, False)):
+    valid = next((n for n in extents(graph) if n > 1), 2)  # integers below are indices of every longer dimension
+    for limit, unit in ((valid, False), (valid, True), (1, False)):
         yield {param.name: sample(param, seed, limit, unit) for param in graph.ins}
 
 
@@ -107,9 +103,7 @@ def _type(tensor: Array) -> TensorType:
 
 def perturbed_torch(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Apply one to three changes: to extents, fields, dtypes, ranks. Raises NoSubject."""
-    for _ in range(dice.number(1, 3)):
-        graph = dice.pick(CHANGES)(graph, dice)
-    return retyped(graph)
+    return retyped(dice.changed(graph, CHANGES))
 
 
 Change = Callable[[tuple[int, ...]], tuple[int, ...]]

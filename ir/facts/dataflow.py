@@ -205,7 +205,7 @@ class Dataflow:
         kind, known = term.__class__, self._natural
 
         def widest_first(*args: Term) -> Iterator[Axis]:
-            return chain.from_iterable(sorted((known[arg] for arg in args), key=len, reverse=True))
+            return chain(*sorted((known[arg] for arg in args), key=len, reverse=True))
 
         if kind is Elementwise:
             return tuple(dict.fromkeys(widest_first(*term.args)))

@@ -25,7 +25,6 @@ from ..expr import (
     binary,
     is_int,
     linear,
-    only_sizes,
     rebuild,
     rejoined,
     split,
@@ -34,8 +33,7 @@ from ..expr import (
 from ..kernel import Assign, Define
 from ..node import CLASSES, Expr, each_once, memoised, nodes
 from ..program import Block
-from ..ranges import at_ends, below_divisor
-from ..sizes import UNKNOWN, Interval, compared_with_zero, has_sizes, highest
+from ..sizes import UNKNOWN, Interval, compared_with_zero, has_sizes
 
 
 def interval(e: Expr) -> Interval:
@@ -110,13 +108,7 @@ def _apart(e: Expr) -> Interval:
 
 def greatest(e: Expr) -> int:
     """Return an upper bound of an expression for all values of its sizes, with each axis at its last index."""
-    last = at_ends(e, _last)
-    return int(highest(last)) if only_sizes(last) else interval(last)[1]
-
-
-def _last(atom: Any) -> Expr | None:
-    """Return the greatest value of an atom as an expression of sizes."""
-    return binary("-", atom.extent, 1) if atom.__class__ is Axis else below_divisor(atom)
+    return ranges.at_ends(e, lambda atom: binary("-", atom.extent, 1) if atom.__class__ is Axis else None, {})
 
 
 def _joined(e: Expr) -> Expr:

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 import weakref
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -550,19 +550,16 @@ class MatrixView(NamedTuple):
 @memoised
 def views_of(kernel: Kernel) -> frozenset[Load]:
     """Return the loads of shared tiles whose values only asynchronous atoms read."""
-    found: set[Load] = set()
-    _find(kernel.body, stages(kernel).keys(), found)
-    return frozenset(found)
+    return frozenset(_views(kernel.body, stages(kernel)))
 
 
-def _find(block: Block, shared_tiles: Container[str], found: set[Load]) -> None:
+def _views(block: Block, shared_tiles: Container[str]) -> Iterator[Load]:
     for position, stmt in enumerate(block):
         if isinstance(stmt, Load) and stmt.buf in shared_tiles:
             operand = operand_of(stmt.dst, block[position + 1 :])
             if operand is not None and operand.atom.asynchronous:
-                found.add(stmt)
-        elif hasattr(stmt, "body"):
-            _find(stmt.body, shared_tiles, found)
+                yield stmt
+        yield from _views(getattr(stmt, "body", ()), shared_tiles)
 
 
 def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bool) -> MatrixView | None:

@@ -103,12 +103,9 @@ class Access(NamedTuple):
 class Requests(tuple[WarpRequest, ...]):
     """The warp accesses of a shared tile. known: costs computed so far, by layout."""
 
-    known: Answers
-
-    def __new__(cls, found: Iterable[WarpRequest]) -> Requests:
-        made = super().__new__(cls, found)
-        made.known = Answers()
-        return made
+    @functools.cached_property
+    def known(self) -> Answers:
+        return Answers()
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:

@@ -256,19 +256,6 @@ def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
     return left, right
 
 
-def begin(acc: str, group: ThreadGroup) -> None:
-    """Mark the accumulator of a thread as undefined until its products are complete."""
-    group.sums.setdefault(acc, group.env[acc])
-    group.env[acc] = POISON
-
-
-def completed(acc: str, group: ThreadGroup) -> None:
-    """Restore the sum of an accumulator. Raises ScheduleError if it has changed in the meantime."""
-    if group.env[acc] is not POISON:
-        raise ScheduleError(f"`{acc}` is changed before the WaitMma of its products")
-    group.env[acc] = group.sums.pop(acc)
-
-
 # ---- products
 
 
@@ -296,8 +283,10 @@ class BlockProducts(BlockFolds):
         with at_statement(stmt):
             running.product = self.product_of(running, live)
         self.running.append(running)
-        for g in views:
-            begin(stmt.acc, live[g])
+        for g in views:  # the accumulators are undefined until their products are complete
+            env = live[g].env
+            live[g].sums.setdefault(stmt.acc, env[stmt.acc])
+            env[stmt.acc] = POISON
 
     def wait_mma(self, stmt: WaitMma, live: dict[int, ThreadGroup]) -> None:
         """Complete the products that a WaitMma covers."""
@@ -307,8 +296,11 @@ class BlockProducts(BlockFolds):
                 acc, now = running.stmt.acc, self.product_of(running, live)
                 for group in live.values():
                     group.sums[acc] = group.sums[acc] + (running.product if running.early else now)[:, group.threads]
-                    if all(other.stmt.acc != acc for other in self.running):
-                        completed(acc, group)
+                    if any(other.stmt.acc == acc for other in self.running):
+                        continue
+                    if group.env[acc] is not POISON:
+                        raise ScheduleError(f"`{acc}` is changed before the WaitMma of its products")
+                    group.env[acc] = group.sums.pop(acc)
 
     def product_of(self, running: AsynchronousMma, live: dict[int, ThreadGroup]) -> Any:
         dtype = self.dtypes[running.stmt.acc]

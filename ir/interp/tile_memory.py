@@ -46,9 +46,9 @@ NOBODY, SEVERAL = -1, -2
 
 
 class Cells(NamedTuple):
-    """The words that some threads copy, and the thread of each."""
+    """Words that some threads write, as an index of blocks and words, and the thread of each."""
 
-    words: np.ndarray
+    at: tuple[Any, np.ndarray]
     threads: np.ndarray
 
 
@@ -72,7 +72,7 @@ class SharedTileMemory:
 
     def check_free(self, cells: Cells, epoch: int) -> None:
         """Check that these threads may overwrite these words now. Raises ScheduleError if not."""
-        at, who = np.s_[:, cells.words], cells.threads
+        at, who = cells
         name = self.stage.dst
         if self.in_flight[at].any():
             raise ScheduleError(f"{name}: copy into a slot whose copy is still in flight")
@@ -87,23 +87,22 @@ class SharedTileMemory:
         A barrier orders TMA after reads. After writes of threads, only a fence would, and no statement is a fence (PTX
         ISA, "Async proxy").
         """
-        at = np.s_[:, cells.words]
-        if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
+        if ((self.write_epoch[cells.at] >= 0) & (self.ticket[cells.at] < 0)).any():
             raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
 
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
         """Begin an asynchronous copy. Until it lands, the words hold the new values or poison."""
-        self.in_flight[:, cells.words] = True
-        self.values[:, cells.words] = values if early else self.poison
+        self.in_flight[cells.at] = True
+        self.values[cells.at] = values if early else self.poison
 
     def land(self, cells: Cells, values: Any) -> None:
-        self.values[:, cells.words] = values
-        self.in_flight[:, cells.words] = False
+        self.values[cells.at] = values
+        self.in_flight[cells.at] = False
 
     def written(self, cells: Cells, epoch: int, ticket: int = -1) -> None:
-        self.write_epoch[:, cells.words] = epoch
-        self.writer[:, cells.words] = cells.threads
-        self.ticket[:, cells.words] = ticket
+        self.write_epoch[cells.at] = epoch
+        self.writer[cells.at] = cells.threads
+        self.ticket[cells.at] = ticket
 
     def read(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int, waited: int) -> None:
         """Check and record reads of words by threads, in arrays of one shape.
@@ -134,8 +133,9 @@ class SharedTileMemory:
         touched = (self.read_epoch, self.reader), (self.write_epoch, self.writer)
         if any(((when[block, word] == epoch) & (who[block, word] != thread)).any() for when, who in touched):
             raise ScheduleError(f"race: {name} is overwritten while others may use it: no barrier in between")
-        self.values[block, word] = value
-        self.write_epoch[block, word], self.writer[block, word], self.ticket[block, word] = epoch, thread, -1
+        written = Cells((block, word), thread)
+        self.land(written, value)
+        self.written(written, epoch)
 
     def _note_readers(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int) -> None:
         new = self.read_epoch[block, word] != epoch
@@ -184,14 +184,8 @@ class BlockMemory:
         words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * shared_tile_cells(stmt)
         if len(np.unique(words)) != len(words) or (words >= shared_tile.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
-        copied, values = Cells(words, threads), self.source(stmt, self.origin(stmt, cells, group), cells)
+        copied, values = Cells(np.s_[:, words], threads), self.source(stmt, self.origin(stmt, cells, group), cells)
         self.copy(stmt, shared_tile, copied, values, group)
-
-    def land(self, shared_tile: SharedTileMemory, cells: Cells, values: Any) -> None:
-        """Store values by the threads themselves, at once."""
-        shared_tile.check_free(cells, self.epoch)
-        shared_tile.land(cells, values)
-        shared_tile.written(cells, self.epoch)
 
     def declare(self, stmt: Any) -> None:
         """Declare memory for computed values: registers of each thread, or shared memory when the first arrives."""
@@ -203,10 +197,16 @@ class BlockMemory:
             self.shared_tiles[stmt.dst] = SharedTileMemory(self.blocks, stmt, np.float64)
 
     def copy(self, stmt: Stage, shared_tile: SharedTileMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
-        if stmt.via == "SYNC":
-            self.land(shared_tile, cells, values)
-            return
+
+        def land() -> bool:
+            shared_tile.land(cells, values)
+            shared_tile.written(cells, self.epoch)
+            return True
+
         shared_tile.check_free(cells, self.epoch)
+        if stmt.via == "SYNC":
+            land()
+            return
         if stmt.via == "TMA":
             shared_tile.check_boxes(cells)
         shared_tile.launch(cells, values, early=self.dice.random() < 0.5)
@@ -214,14 +214,8 @@ class BlockMemory:
             shared_tile.written(cells, self.epoch, ticket=len(self.tma))
             self.tma.append(lambda: shared_tile.land(cells, values))
             self.enqueue_tma(group)
-            return
-
-        def land() -> bool:
-            shared_tile.land(cells, values)
-            shared_tile.written(cells, self.epoch)
-            return True
-
-        group.queue.append(land)
+        else:
+            group.queue.append(land)
 
     def enqueue_tma(self, group: ThreadGroup) -> None:
         ticket = group.issued

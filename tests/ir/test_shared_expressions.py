@@ -84,7 +84,7 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.node.distinct": lambda e: list(node.distinct(e, Binary)),
     "ir.node.names_in": node.names_in,
     "ir.ranges.interval": lambda e: ranges.interval(e, RANGES),
-    "ir.ranges.at_ends": lambda e: ranges.at_ends(e, lambda atom: None),
+    "ir.ranges.at_ends": lambda e: ranges.at_ends(e, lambda atom: None, {}),
     "ir.ranges.decide": lambda e: ranges.decide(e, RANGES),
     "ir.ranges.simplify": lambda e: ranges.simplify(e, RANGES),
     "ir.ranges.by_steps": lambda e: ranges.by_steps(e, RANGES),
