@@ -21,7 +21,8 @@ code.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from .diagnostic import Source
 from .expr import Var, free_names
@@ -33,6 +34,7 @@ from .text.read_statements import read_block
 from .text.syntax import Unit
 
 Definitions = tuple[Let, ...]
+T = TypeVar("T")
 
 
 class Monoid(NamedTuple):
@@ -57,6 +59,11 @@ class Monoid(NamedTuple):
     def beside(self, part: str) -> frozenset[str]:
         """Return the parts on which this part of a combined result depends: a maximum does not need the sum."""
         return frozenset(self._behind(part, (self.combine,)).intersection(self.parts))
+
+    def sides(self, left: Iterable[T], right: Iterable[T] = ()) -> dict[str, T]:
+        """Return the values that `combine` reads, by name, from the parts of two partial results (`m1`, `m2`)."""
+        both = [(f"{part}1", value) for part, value in zip(self.parts, left)]
+        return dict([*both, *((f"{part}2", value) for part, value in zip(self.parts, right))])
 
     def _behind(self, part: str, blocks: tuple[Definitions, ...]) -> set[str]:
         """Return all names on which a part depends through definitions."""

@@ -36,6 +36,7 @@ from .sizes import (
     compared_with_zero,
     decide_sizes,
     has_sizes,
+    highest,
     interval_of,
     sizes_in,
 )
@@ -77,21 +78,21 @@ def _binary_interval(e: Any, ranges: Ranges) -> Interval:
 _shared_interval = each_once(_binary_interval)
 
 
-def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
-    """Return an upper bound of e that holds for every binding: each atom that is added has its greatest value.
+def at_ends(e: Expr, end: Callable[[Any], Expr | None], ranges: Ranges) -> int:
+    """Return an upper bound of e: each atom that is added has its greatest value.
 
-    end: the greatest value of an atom as an expression of sizes, or None. For `i - s`, i below s, the bound is `-1`,
-    which the separate intervals of i and of s do not give.
+    end: the greatest value of an atom as an expression of sizes, or None for `x % s`, whose value is below s, and for
+    any other atom. For `i - s`, i below s, the bound is `-1`, which the separate intervals of i and of s do not give.
     """
     terms, constant = linear(e)
     out: Expr = constant
     for atom, n in terms.items():
-        last = end(atom) if n > 0 else None
-        out = add(out, multiply(atom if last is None else last, n))
-    return out
+        last = next(e for e in (end(atom), _below_divisor(atom), atom) if e is not None) if n > 0 else atom
+        out = add(out, multiply(last, n))
+    return int(highest(out)) if only_sizes(out) else interval(out, ranges)[1]
 
 
-def below_divisor(atom: Any) -> Expr | None:
+def _below_divisor(atom: Any) -> Expr | None:
     """Return the greatest value of `x % s` for a divisor of sizes, or None for any other atom."""
     divides = atom.__class__ is Binary and atom.op == "%" and not is_int(atom.b) and only_sizes(atom.b)
     return add(atom.b, -1) if divides and interval(atom.b, {})[0] > 0 else None

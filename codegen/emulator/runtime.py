@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_int, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +81,7 @@ def spaced(kernel: CudaKernel) -> Spaced:
         SharedTilePlace(first[start], start, start + n * GAP, end - start)
         for n, (start, end) in enumerate(zip(starts, ends, strict=True))
     )
-    text = _moved(kernel.text, root, lines, shared_tiles)
+    text = _moved(kernel.text, root, lines, starts)
     return Spaced(replace(kernel, text=text), shared_tiles, kernel.smem + GAP * (len(shared_tiles) - 1))
 
 
@@ -90,26 +90,24 @@ def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
     return list(re.finditer(DERIVED.format(roots="|".join(roots)), text, re.MULTILINE))
 
 
-def _moved(text: str, root: str, starts: dict[str, int], shared_tiles: Sequence[SharedTilePlace]) -> str:
+def _moved(text: str, root: str, lines: dict[str, int], starts: Sequence[int]) -> str:
     """Return the text with every line of a shared tile's address in the new layout.
 
-    Lines that compute an address from that of one shared tile change too.
-    """
-    order = [shared_tile.start for shared_tile in shared_tiles]
+    Lines that compute an address from that of one shared tile change too: an address within its tile stays there.
 
-    def place(start: int) -> SharedTilePlace:
-        return shared_tiles[bisect_right(order, start) - 1]
+    lines: the first byte of each shared tile, by its name. starts: these bytes in order.
+    """
+
+    def gaps(byte: int) -> int:
+        """Return the bytes of all gaps before a byte of the kernel's layout."""
+        return GAP * (bisect_right(starts, byte) - 1)
 
     def line(match: re.Match[str]) -> str:
-        from_root = match[3] == root
-        start = (0 if from_root else starts[match[3]]) + int(match[4] or 0)
-        gap = place(start).begin - place(start).start
-        if not from_root:  # an address within its shared tile stays where it is
-            gap -= place(starts[match[3]]).begin - place(starts[match[3]]).start
-        offset = int(match[4] or 0) + gap
+        base, offset = lines.get(match[3], 0), int(match[4] or 0)
+        offset += gaps(base + offset) - gaps(base)
         return f"{match[1]} + {offset};" if offset else f"{match[1]};"
 
-    return re.sub(DERIVED.format(roots="|".join((root, *starts))), line, text, flags=re.MULTILINE)
+    return re.sub(DERIVED.format(roots="|".join((root, *lines))), line, text, flags=re.MULTILINE)
 
 
 MESSAGE_BYTES = 1024
@@ -121,9 +119,7 @@ BY_DATA = 2  # what dplc_launch says of a failure that the data is to blame for
 DATA_HINT = "the inputs hold what this program has no value for; PyTorch raises an error for it on the CPU"
 
 AccessName = Literal["global load", "global store", "shared load", "shared store", "async store", "box copy"]
-ACCESSES: tuple[AccessName, ...] = (
-    "global load", "global store", "shared load", "shared store", "async store", "box copy",
-)  # fmt: skip
+ACCESSES: tuple[AccessName, ...] = get_args(AccessName)
 
 
 class EmulatorError(DplcError):
@@ -286,6 +282,10 @@ class DeviceMemory:
         """Return the description for the runtime, under a name for messages."""
         return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
 
+    def elements(self, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:
+        """Return the elements in some bytes, as an array of the shape of the buffer."""
+        return raw.view(np.dtype(DTYPES[self.buffer.dtype].numpy)).reshape(self.buffer.shape)
+
     def spoiled_bytes(self) -> int:
         """Return the bytes just outside the elements that something wrote to: too near for a guard page to catch."""
         return 0
@@ -304,8 +304,7 @@ class DeviceBuffer(DeviceMemory):
             raise MemoryError(f"no memory for buffer `{buffer.name}` of {buffer.nbytes} bytes")
         self._free = runtime().dplc_buffer_free  # kept, for at exit modules go before objects
         raw = (c_uint8 * buffer.nbytes).from_address(self.address)
-        carrier = np.dtype(DTYPES[buffer.dtype].numpy)
-        self.array = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
+        self.array = self.elements(np.ctypeslib.as_array(raw))
 
     def protect(self, writable: bool) -> None:
         """Make the memory read-only, or writable again."""
@@ -324,9 +323,7 @@ class DeviceSlice(DeviceMemory):
 
     def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
         self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
-        carrier = np.dtype(DTYPES[buffer.dtype].numpy)
-        raw = whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes]
-        self.array = raw.view(carrier).reshape(buffer.shape)
+        self.array = self.elements(whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes])
 
     def spoil(self) -> None:
         """Fill it with poison, as what was never written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from ...ir.diagnostic import InternalError
@@ -308,23 +308,19 @@ def computed(low: Lowering, fn: str, args: tuple[Expr, ...], dtype: str) -> Expr
     own = operand_dtypes(call, low.register_type, "i32")[-1]
     if dtype != "i64" or own == "i64" or FUNCTIONS[fn].kind == CAST:
         return call
-    if own == "i32" and max(size(low, e) for e in (call, *args)) < INT_LIMIT:
+    if own == "i32" and max(size(e, low) for e in (call, *args)) < INT_LIMIT:
         return call
     first = FUNCTIONS[fn].kind == SELECT  # a condition
     return Call(fn, (*args[:first], *(arg if is_literal(arg) else Call("i64", (arg,)) for arg in args[first:])))
 
 
-def size(low: Lowering, e: Any) -> int:
-    """Return a bound of the absolute value of an integer that an int may hold in registers."""
-    return _size(e, low)
-
-
 @each_once
-def _size(e: Any, low: Lowering) -> int:
+def size(e: Any, low: Lowering) -> int:
+    """Return a bound of the absolute value of an integer that an int may hold in registers."""
     if is_literal(e):
         return abs(int(e))
     if e.__class__ is Call and e.fn in BOUNDS:
-        return BOUNDS[e.fn]([_size(arg, low) for arg in e.args])
+        return BOUNDS[e.fn]([size(arg, low) for arg in e.args])
     dtype = dtype_of(e, low.register_type, "i32")
     return 1 << 8 * DTYPES[dtype].item_bytes if dtype in ("b8", *NARROW) else max(map(abs, interval(e, low.ranges)))
 
@@ -515,8 +511,5 @@ def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
     return binary("<", place, limit)
 
 
-def conjunction(conditions: list[Expr]) -> Expr:
-    result: Expr = True
-    for condition in conditions:
-        result = both(result, condition)
-    return result
+def conjunction(conditions: Iterable[Expr]) -> Expr:
+    return reduce(both, conditions, True)

@@ -15,7 +15,6 @@ from ...ir.expr import Binary, Call, Var, add, floordiv, modulo, multiply
 from ...ir.facts.layout import DTYPE_BYTES
 from ...ir.functions import identity
 from ...ir.kernel import SHARED, WARP, Address, Assign, Base, Butterfly, Element, LoadFrom, Registers, Shuffle, StoreTo
-from ...ir.loop import Let
 from ...ir.monoid_texts import ORDERED
 from ...ir.monoids import monoid
 from ...ir.node import Expr
@@ -256,10 +255,8 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
 
     def merged(left: Parts, right: Parts) -> dict[str, Held]:
         """Return the tuple of two partial ones."""
-        names: dict[str, Expr] = {f"{part}1": Var(held.name) for part, held in left.items()}
-        names |= {f"{part}2": Var(held.name) for part, held in right.items()}
+        names: dict[str, Expr] = known.sides(*([Var(held.name) for held in side.values()] for side in (left, right)))
         for definition in known.combine:
-            assert isinstance(definition, Let)
             val = substitute(definition.val, names)
             held = steps.named(definition.dst, in_registers(low, val), axes_of(low, val, at.bound))
             names[definition.dst] = Var(held.name)
@@ -327,9 +324,9 @@ class _ScanWork(RegisterSteps):
         """Give registers the two folded, or leave them as they are, for every value of the axes."""
         steps: list[Stmt] = []
         if self.tuple:
-            names = {f"{part}1": value for part, value in first.items()}
-            names |= {f"{part}2": value for part, value in second.items()}
-            made: Values = defined(self.low, monoid(self.fn).combine, names, steps, self.dtype)
+            known = monoid(self.fn)
+            names = known.sides(first.values(), second.values())
+            made: Values = defined(self.low, known.combine, names, steps, self.dtype)
         else:
             made = {self.fn: Call(self.fn, (first[self.fn], second[self.fn]))}
         for part, place in to.items():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
-from ...ir.expr import Binary, Call, NameSet, Var, both, free_names
+from ...ir.expr import Binary, Call, NameSet, Var, free_names
 from ...ir.facts.structure import (
     accumulator_scopes,
     accumulators_of,
+    positions,
     result_registers,
     summed_axes,
     used_names,
@@ -17,15 +18,26 @@ from ...ir.facts.structure import (
 )
 from ...ir.functions import identity
 from ...ir.kernel import Assign, Define
-from ...ir.loop import Accumulate, Carry, If, Let, Load, Merge, Scale, Store
-from ...ir.monoids import monoid
+from ...ir.loop import Accumulate, Carry, Let, Load, Merge, Scale, Store
+from ...ir.monoids import Definitions, monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tensor import postorder
 from ...ir.tile import Combine, CombineTuple, Mma
-from .expressions import axes_of, declared, dtype_in, filled, in_registers, nest, register_of, type_of, weaken
-from .lowering import Accumulator, Held, Inlined, Lowering, Path, Place, fresh, held_in
+from .expressions import (
+    axes_of,
+    conjunction,
+    declared,
+    dtype_in,
+    filled,
+    in_registers,
+    nest,
+    register_of,
+    type_of,
+    weaken,
+)
+from .lowering import Accumulator, Held, Inlined, Lowering, Place, fresh, held_in
 
 INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: a name costs nothing
 
@@ -120,7 +132,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     steps: list[Stmt] = []
     dtype = type_of(low, stmt.accs[0])
     names: dict[str, Expr] = dict(zip(known.operands, stmt.vals, strict=True))
-    names |= {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
+    names |= known.sides(map(Var, stmt.accs))
     made = defined(low, known.step, names, steps, dtype)
     for part, acc in zip(known.parts, stmt.accs, strict=True):
         steps.append(Assign(register_of(low, held_in(low, acc)), in_registers(low, made[part])))
@@ -128,10 +140,11 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     return nest(low, axes, tuple(steps))
 
 
-def defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt], dtype: str) -> dict[str, Expr]:
+def defined(
+    low: Lowering, block: Definitions, names: dict[str, Expr], steps: list[Stmt], dtype: str
+) -> dict[str, Expr]:
     """Append the definitions of a monoid in scalars of a dtype to `steps`; names: the values of what they read."""
     for definition in block:
-        assert isinstance(definition, Let)
         val = substitute(definition.val, names)
         if isinstance(val, Call):
             name = fresh(low, definition.dst)
@@ -156,9 +169,7 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
             low.env[stmt.acc] = inlined  # the Combine folds what is added up: no registers in between
             return ()
         return (declared(low, held), *nest(low, axes, (Assign(place, val),)))
-    first: Expr = True
-    for axis in repeated:
-        first = both(first, Binary("==", Var(axis), 0))
+    first = conjunction(Binary("==", Var(axis), 0) for axis in repeated)
     steps: list[Stmt] = []
     if isinstance(val, Call):  # a name for what is on both sides of the select
         name = fresh(low, stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")
@@ -191,7 +202,8 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
         for start in starts
     }
     values: dict[str, set[str]] = {}
-    for path, guards, stmt in _walk(low, low.kernel.body):
+    for path, conditions, stmt in positions(low.kernel.body):
+        guards = free_names(tuple([weaken(low, condition) for condition in conditions]))
         if isinstance(stmt, Let | Load):
             values.setdefault(stmt.dst, set()).update(used_names(stmt))
         for acc in accumulators_of(stmt):
@@ -216,47 +228,36 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
                 one.reads.update(other for part, other in zip(known.parts, stmt.accs, strict=True) if part in beside)
                 one.beside.update(stmt.accs)
                 one.merged |= free_names(stmt.over)
-    varying: dict[NameSet, dict[str, set[str]]] = {}
-    for accumulator in found.values():
-        beside = frozenset(accumulator.beside)
-        if beside not in varying:
-            varying[beside] = _varying(values, found, beside)
-        read = set[str]().union(*(varying[beside][name] for name in accumulator.reads - {accumulator.name}))
-        accumulator.depends = _own(accumulator, read)
+    _follow(values, found)
     return found
 
 
-def _own(accumulator: Accumulator, read: set[str]) -> set[str]:
-    """Return the names that an accumulator varies with, given those of its reads: an Mma has its own result layout."""
-    return read - accumulator.summed | accumulator.laid_out.keys()
+def _follow(values: Mapping[str, set[str]], found: Mapping[str, Accumulator]) -> None:
+    """Find what accumulators vary with, as the least fixpoint: they may read each other in cycles.
 
-
-def _walk(
-    low: Lowering, block: Block, path: Path = (), guards: NameSet = frozenset()
-) -> Iterator[tuple[Path, NameSet, Stmt]]:
-    """Yield every statement with the path of its block and the names in the guards above it."""
-    for position, stmt in enumerate(block):
-        yield path, guards, stmt
-        inner = guards | free_names(weaken(low, stmt.cond)) if isinstance(stmt, If) else guards
-        yield from _walk(low, getattr(stmt, "body", ()), (*path, position), inner)
-
-
-def _varying(values: Mapping[str, set[str]], found: Mapping[str, Accumulator], beside: NameSet) -> dict[str, set[str]]:
-    """Return the names that each name varies with, as the least fixpoint: accumulators may read each other in cycles.
-
-    A combined value is the same everywhere along the axes of its Combine. beside: the accumulators of one tuple.
+    A combined value is the same everywhere along the axes of its Combine, but for the others of its tuple. An Mma has
+    its own result layout. values: the names that each value reads.
     """
     reads = {**values, **{name: accumulator.reads for name, accumulator in found.items()}}
     order = postorder(found, lambda name: sorted(reads.get(name, ())))
-    result = {name: set() if name in reads else {name} for name in order}
+    varying = {name: set() if name in reads else {name} for name in order}
+
+    def seen(name: str, beside: Container[str]) -> set[str]:
+        """Return the names that a value varies with where a value or an accumulator reads it."""
+        if name not in found:
+            return varying[name]
+        merged = set() if name in beside else found[name].merged
+        return varying[name] - found[name].combined - merged
+
     changed = True
     while changed:
         changed = False
         for name in filter(reads.__contains__, order):
-            new = set[str]().union(*map(result.__getitem__, reads[name]))
-            if name in found:
-                folded = found[name].combined | (set() if name in beside else found[name].merged)
-                new = _own(found[name], new) - folded
-            changed |= new != result[name]
-            result[name] = new
-    return result
+            one = found.get(name)
+            new = set[str]().union(*(seen(other, one.beside if one else ()) for other in reads[name]))
+            if one:
+                new = new - one.summed | one.laid_out.keys()
+            changed |= new != varying[name]
+            varying[name] = new
+    for name, accumulator in found.items():
+        accumulator.depends = varying[name]

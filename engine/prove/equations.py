@@ -15,7 +15,7 @@ from ...ir.functions import CAST, COMPARE, FUNCTIONS, LOGICAL
 from ..language import core as s
 from ..language.rule import Rule
 from ..language.spelling import expression
-from ..verify.proofs.integers import required
+from ..verify.proofs import required
 from . import normal_form as nf
 from .laws import LAWS, Assumptions, Values, kind_of, source_axes
 from .normal_form import Form, Stopped

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..language.rule import Rule
+from ..verify import proofs
 from ..verify.outcome import RuleVerdict
-from ..verify.proofs import integers, rules
 from .equations import Equation, prove
 from .laws import ASSUMED, LAWS
 
@@ -33,7 +33,7 @@ def label(rule: Rule, verdict: RuleVerdict | None = None) -> Label:
         equation = prove(rule)
         text = TESTED if equation.stopped else VALUES
     else:
-        proof = rules.prove(rule) if verdict is None and integers.solver_module() else verdict and verdict.proof
+        proof = proofs.prove(rule) if verdict is None and proofs.solver_module() else verdict and verdict.proof
         text = INDICES if proof and proof.result == "proved" else TESTED
         equation = Equation(
             "; ".join(proof.open if proof else ())

@@ -18,9 +18,10 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import FLOATS
 from ...ir.interp import loop, tensor
 from ...ir.interp import torch as torch_meaning
+from ...ir.monoids import of_part
 from ...ir.node import Value, replace
 from ...ir.program import Block, Kernel, Module, Param
-from ...ir.tensor import TensorGraph, postorder
+from ...ir.tensor import Fold, Reduce, TensorGraph, Term, operands, postorder
 from ...ir.text.programs import print_program, read_program
 from ...ir.text.tensor import read_graph
 from ...ir.torch import TorchGraph
@@ -57,6 +58,7 @@ from .outcome import ERRORS, REAL, REORDERED, Arrays, Dice, Outcome, PlainDice, 
 from .sized import NO_PROGRAM, Checker, Program, WithSize, at_numbers, exceeds, faults, with_a_size
 from .torch_subjects import (
     NoSubject,
+    accepted,
     edited,
     exchanged,
     extents,
@@ -67,14 +69,12 @@ from .torch_subjects import (
     with_op,
 )
 from .whole_programs import (
+    COUNT,
     TooLarge,
     array,
     baseline,
     compare,
     completed,
-    finite_masks,
-    has_integer_summands,
-    in_domain,
     scoped,
     work,
 )
@@ -84,6 +84,7 @@ from .whole_programs import (
 
 FLAVOURS = ("whole", "real", "signed", "normal", "special")
 SIZED_FLAVOURS = ("whole", "normal")
+Values = dict[Term, tensor.TermValue]
 # Meaning of a program: a flavour of inputs, the inputs, the outputs, and the elements of each that are compared.
 Reference = tuple[str, Arrays, list[Array], list[Array]]
 
@@ -113,14 +114,12 @@ class TermChecker(Checker):
     def from_pattern(self, rule: Rule, dice: Dice) -> TensorGraph:
         return TermInstance(rule, dice).graph()
 
-    def smaller(self, subject: Subject) -> Iterator[Subject]:
+    def fewer(self, graph: TensorGraph) -> Iterator[TensorGraph]:
         """Yield programs without one of the outputs."""
-        graph = subject.value
         fewer = list(itertools.combinations(graph.outs, len(graph.outs) - 1))
         for outs in filter(None, reversed(fewer)):
             terms = set(postorder(out.value for out in outs))
-            lean = TensorGraph(graph.name, tuple(x for x in graph.ins if x in terms), outs)
-            yield self.subject(lean, subject.origin, subject.pinned)
+            yield TensorGraph(graph.name, tuple(x for x in graph.ins if x in terms), outs)
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
@@ -229,12 +228,35 @@ def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> Arrays:
     return data
 
 
+def finite_masks(graph: TensorGraph, data: Arrays) -> list[Array]:
+    """Return a mask for every output: True where no value on the way to an element is infinite or NaN.
+
+    An equation between real numbers holds for these elements only: division by zero has no real value.
+    """
+    values = tensor.values(graph, data, real=True)
+    masks = ((out, values[out.value].bad) for out in graph.outs)
+    return [True if bad is None else ~tensor.stored(bad, out) for out, bad in masks]
+
+
+def in_domain(values: Values) -> bool:
+    """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
+    folds = (x for x in values if isinstance(x, Fold) and of_part(x.part)[0].operands[0] == COUNT)
+    counts = (values[fold.args[0]].data for fold in folds)
+    return all(((count == 0) | (count >= 1)).all() for count in counts)
+
+
+def has_integer_summands(values: Values) -> bool:
+    """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
+    summed = (values[y].data for x in values if isinstance(x, Reduce | Fold) for y in operands(x))
+    return all((value == np.round(value)).all() for value in summed)
+
+
 def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: int) -> Iterator[Reference]:
     """Yield the meaning of a program, for inputs of several kinds. Raises an error for a program without a meaning."""
     for flavour in flavours:
         data = inputs_of(graph, flavour, seed)
         wanted = tensor.run(graph, data)
-        if in_domain(graph, data):
+        if in_domain(tensor.values(graph, data)):
             every = [True] * len(wanted)
             yield flavour, data, wanted, finite_masks(graph, data) if "approx" in rule.attributes else every
 
@@ -252,7 +274,8 @@ def differs(
             got = _memory(became, data, graph) if fused else tensor.run(became, data)
         except ERRORS as error:
             return f"its result has no meaning: {said(error)}"
-        whole = exact and flavour == "whole" and not fused and not approx and has_integer_summands(graph, data)
+        whole = exact and flavour == "whole" and not fused and not approx
+        whole = whole and has_integer_summands(tensor.values(graph, data))
         tolerance = 0.0 if whole else REAL if approx or fused else REORDERED
         for out, want, have, where in zip(graph.outs, wanted, got, places, strict=True):
             if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
@@ -321,13 +344,12 @@ class TorchChecker(Checker):
     def from_pattern(self, rule: Rule, dice: Dice) -> TorchGraph:
         return from_schema(self.compiled[rule.name].root.op, _fixed(rule), dice)
 
-    def smaller(self, subject: Subject) -> Iterator[Subject]:
+    def fewer(self, graph: TorchGraph) -> Iterator[TorchGraph]:
         """Yield programs with shorter dimensions."""
-        graph = subject.value
         for old in reversed(extents(graph)):
             for new in range(1, min(old, 4)):
                 with contextlib.suppress(NoSubject):
-                    yield self.subject(retyped(edited(graph, exchanged(old, new))), subject.origin)
+                    yield retyped(edited(graph, exchanged(old, new)))
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
@@ -374,10 +396,9 @@ class TorchChecker(Checker):
 
         Raises NoSubject if torch has no result, or if a value of the Tensor IR has too many elements to compute here.
         """
-        wanted = None if exceeds(became, LARGEST) else self.wanted(program, seed)
-        if wanted is None:
-            raise NoSubject("nothing to compare with")
-        tensors, results = wanted
+        if exceeds(became, LARGEST):
+            raise NoSubject("too large to compare")
+        tensors, results = self.wanted(program, seed)
         try:
             verify(became)
             got = tensor.run(became, {name: _array(value) for name, value in tensors.items()})
@@ -389,20 +410,21 @@ class TorchChecker(Checker):
         outs = zip(program.outs, map(_array, results), got, strict=True)
         return next(filter(None, (_difference(*out, _undefined(program), near) for out in outs)), None)
 
-    def wanted(self, graph: TorchGraph, seed: int) -> tuple[Arrays, list[Array]] | None:
-        """Return (tensors, the results of torch), or None if torch has no result or not always the same."""
-        judged = not any(op.op in SMOOTH and op.types[0].shape[-1] == 1 for op in graph.body)
-        for tensors in fillings(graph, seed) if judged else ():
-            try:
-                first, second = (torch_meaning.run(graph, tensors) for _ in range(2))
-            except Exception:  # torch raises whatever it likes
-                continue
+    def wanted(self, graph: TorchGraph, seed: int) -> tuple[Arrays, list[Array]]:
+        """Return (tensors, the results of torch). Raises NoSubject if it has no result, or not always the same."""
+        if any(op.op in SMOOTH and op.types[0].shape[-1] == 1 for op in graph.body):
+            raise NoSubject("PyTorch resizes wrongly")
+
+        def run(tensors: Arrays) -> tuple[Arrays, list[Array]]:
+            first, second = (torch_meaning.run(graph, tensors) for _ in range(2))
             # bits of one dtype read as another are not the same in float64
             fits = all(tuple(tensor.shape) == out.shape for tensor, out in zip(first, graph.outs, strict=True))
             arrays = zip(map(_array, first), map(_array, second), strict=True)
-            if fits and (_undefined(graph) or all(agree(a, b, 0.0).all() for a, b in arrays)):
-                return tensors, first
-        return None
+            if not (fits and (_undefined(graph) or all(agree(a, b, 0.0).all() for a, b in arrays))):
+                raise NoSubject("the results vary")
+            return tensors, first
+
+        return accepted(fillings(graph, seed), run)
 
 
 def _undefined(graph: TorchGraph) -> bool:
@@ -455,6 +477,7 @@ class StatementChecker(Checker):
     level, levels, machines = "tile", LEVELS, MACHINES
     share, strict = 50, True
     settings, near, scope = staticmethod(arguments), staticmethod(perturbed), staticmethod(scoped)
+    fewer = staticmethod(smaller_programs)
 
     def __init__(self, rules: RuleSet):
         super().__init__(rules)
@@ -506,10 +529,6 @@ class StatementChecker(Checker):
                 if change and made not in seen:
                     seen.add(made)
                     yield completed(made)
-
-    def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Return subjects that are a little smaller."""
-        return (self.subject(made, subject.origin, subject.pinned) for made in smaller_programs(subject.value))
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
@@ -579,7 +598,7 @@ class StatementChecker(Checker):
                     value = compiled.measure(again.env)
                     if not smaller(value, last) and fire(again) != made:
                         what = f"`{s.DECREASES}` is {show(last)}, and {show(value)} at {again.where} after a firing"
-                        raise Wrong(subject, f"{what} ({where})", ("it becomes", *print_program(made).splitlines()))
+                        raise Wrong(subject, f"{what} ({where})", self.becomes(made))
         with faults(subject, " (as a pass)"):
             if canonical:
                 made = self.engine.normal(program, machine, self.level)
@@ -680,9 +699,10 @@ class KernelChecker(StatementChecker):
         program = tuple(guarded_kernel(kernel, dice) for kernel in made.value) if dice.often(80) else made.value
         return made if program == made.value else self.subject(program, f"{made.origin}, guarded")
 
-    def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Return subjects with one kernel of several."""
-        return (self.subject((kernel,), subject.origin) for kernel in subject.value if len(subject.value) > 1)
+    @staticmethod
+    def fewer(program: Module) -> Iterator[Module]:
+        """Yield the kernels of a program of several."""
+        return ((kernel,) for kernel in program if len(program) > 1)
 
     def _lowered(self, program: Module, origin: str) -> Subject:
         """Return a Tile program, materialised. Raises TooLarge, also for a program that does nothing."""

@@ -511,15 +511,10 @@ def perturbed(program: Module, dice: Dice) -> Module:
     """Return the program after one to three changes, completed again. Raises what `completed` raises."""
     resized = 100 if dice.often(30) else 20  # of a hundred changes
     for _ in range(dice.number(1, 3)):
-        at = dice.number(0, len(program) - 1)
-        kernel = (other_extent if dice.often(resized) else other_statement)(program[at], dice)
-        program = _with(program, at, kernel)
+        program = dice.change_one(
+            program, lambda kernel: (other_extent if dice.often(resized) else other_statement)(kernel, dice)
+        )
     return completed(program)
-
-
-def _with(items: tuple[T, ...], at: int, *new: T) -> tuple[T, ...]:
-    """Return the items with others, or none, instead of the one at a position."""
-    return (*items[:at], *new, *items[at + 1 :])
 
 
 # ---- numbers
@@ -606,8 +601,7 @@ def other_field(node: Any, context: Context, dice: Dice) -> Any:
     """Change the role of a loop or an axis, a reduction, the scalar function of a value, or how a copy is done."""
     match node:
         case Tile(axes=axes) if axes:
-            at = dice.number(0, len(axes) - 1)
-            return replace(node, axes=_with(axes, at, other_field(axes[at], context, dice)))
+            return replace(node, axes=dice.change_one(axes, lambda axis: other_field(axis, context, dice)))
         case Let(val=Call(args=args)) if len(args) <= 2:
             fn = dice.pick((*BINARY, *UNARY))
             return replace(node, val=Call(fn, (args * 2)[: FUNCTIONS[fn].arity]))
@@ -656,9 +650,8 @@ def other_index(load: Load, context: Context, dice: Dice) -> Stmt:
     """Scale or shift an index of a load, or reverse the order of its indices."""
     if len(load.idx) > 1 and dice.often(50):
         return replace(load, idx=load.idx[::-1])
-    at = dice.number(0, len(load.idx) - 1)
-    moved = add(multiply(load.idx[at], dice.pick((1, 2))), dice.number(0, 1))
-    return replace(load, idx=_with(load.idx, at, moved))
+    moved = dice.change_one(load.idx, lambda e: add(multiply(e, dice.pick((1, 2))), dice.number(0, 1)))
+    return replace(load, idx=moved)
 
 
 def copied_again(load: Load, context: Context, dice: Dice) -> Edited:
@@ -666,8 +659,7 @@ def copied_again(load: Load, context: Context, dice: Dice) -> Edited:
     stage = {stage.dst: stage for stage in nodes(context.statements, Stage)}.get(load.buf)
     if stage is None:
         return load
-    at = dice.number(0, len(stage.origin) - 1)
-    further = replace(stage, origin=_with(stage.origin, at, add(stage.origin[at], 1)), via="SYNC")
+    further = replace(stage, origin=dice.change_one(stage.origin, lambda e: add(e, 1)), via="SYNC")
     return load, Sync(), further, Sync(), replace(load, dst="copied"), Accumulate("sum_copied", "add", Var("copied"))
 
 
@@ -712,9 +704,7 @@ def guarded_kernel(kernel: Kernel, dice: Dice) -> Kernel:
 
 def perturbed_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Return the program after one to three changes; the result need not be well formed."""
-    for _ in range(dice.number(1, 3)):
-        graph = dice.pick(TERM_CHANGES)(graph, dice)
-    return _lean(graph)
+    return _lean(dice.changed(graph, TERM_CHANGES))
 
 
 def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
@@ -785,11 +775,16 @@ def _lean(graph: TensorGraph) -> TensorGraph:
 def smaller_programs(program: Module) -> Iterator[Module]:
     """Yield programs that are a little smaller, the smallest first."""
     if len(program) > 1:
-        yield from (_with(program, n) for n in range(len(program)))
+        yield from _one_less(program)
     for n, kernel in enumerate(program):
         for body in _smaller(kernel):
             with contextlib.suppress(*ERRORS, TooLarge):
-                yield _with(program, n, closed(replace(kernel, body=body), kernel.body))
+                yield (*program[:n], closed(replace(kernel, body=body), kernel.body), *program[n + 1 :])
+
+
+def _one_less(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
+    """Yield the items without each of them."""
+    return ((*items[:n], *items[n + 1 :]) for n in range(len(items)))
 
 
 def _smaller(kernel: Kernel) -> Iterator[Block]:
@@ -798,7 +793,7 @@ def _smaller(kernel: Kernel) -> Iterator[Block]:
         statement: Any = block[at]
         fewer: list[Block] = [(), statement.body] if isinstance(statement, For | If) else [()]
         if isinstance(statement, Tile):
-            fewer += [(replace(statement, axes=_with(statement.axes, n)),) for n in range(len(statement.axes))]
+            fewer += [(replace(statement, axes=axes),) for axes in _one_less(statement.axes)]
         yield from map(Context(kernel.body, path, at, at + 1).plug, fewer)
     for old in reversed(_extents(kernel.body)):
         for new in dict.fromkeys((1, 2, 3, old // 2)):

@@ -137,9 +137,11 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Yield the rule without one `require`, for each."""
     for guard in rule.required:
-        kept = tuple(clause for clause in rule.clauses if clause is not guard)
-        what = f"without `require {expression(guard.condition)}` at line {guard.span.line}"
-        yield what, replace(rule, clauses=kept)
+        yield f"without `require {expression(guard.condition)}` at line {guard.span.line}", _without(rule, guard)
+
+
+def _without(rule: Rule, guard: s.Guard) -> Rule:
+    return replace(rule, clauses=tuple(clause for clause in rule.clauses if clause is not guard))
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
@@ -230,7 +232,7 @@ def _refusal(checkers: Checkers, rule: Rule, guard: s.Guard) -> str | None:
     """Return an example that a guard refuses, as text; one on which the rule fires without the guard, if possible."""
     checker, seen, found, second = checkers.of(rule.level), set[str](), "", ""
     own, engine = list(checker.examples([rule])), Engine(checkers.rules, check=True)
-    broken = replace(rule, clauses=tuple(clause for clause in rule.clauses if clause is not guard))
+    broken = _without(rule, guard)
     without = Engine(replaced(checkers.rules, broken), check=True)
     machine = target_named(rule.device.text if rule.device else None)
 

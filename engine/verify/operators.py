@@ -21,7 +21,8 @@ from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
 from ..run.calls import judge_program
 from .checkers import UNWRITTEN, TorchChecker
-from .torch_subjects import NoSubject, limit_of, retyped, sample
+from .outcome import Arrays
+from .torch_subjects import NoSubject, accepted, fillings, retyped
 
 COLUMNS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")
 # The first one that a program of an op gave represents all.
@@ -52,13 +53,13 @@ def judged(rules: Iterable[Rule], dtypes: Iterable[str], compiler: Compiler) -> 
     graphs = dict.fromkeys(subject.value for subject in examples if subject.value.body)  # rules share some of them
     untried = OperatorVerdict(UNTRIED, "no example")
     return {
-        dtype: min((_judged(_in_dtype(graph, dtype), compiler) for graph in graphs), key=_badness, default=untried)
+        dtype: min(
+            (_judged(_in_dtype(graph, dtype), compiler) for graph in graphs),
+            key=lambda verdict: WORST.index(verdict.word),
+            default=untried,
+        )
         for dtype in dtypes
     }
-
-
-def _badness(verdict: OperatorVerdict) -> int:
-    return WORST.index(verdict.word)
 
 
 def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
@@ -91,18 +92,15 @@ def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
     return OperatorVerdict(RIGHT)
 
 
-def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:
+def _eager(graph: TorchGraph) -> tuple[TorchGraph, Arrays, list[Any]]:
     """Return the program with torch's types, tensors that torch accepts, and its results. Raises NoSubject."""
     graph = retyped(graph)
-    refusal = ""
-    for limit, unit in ((limit_of(graph), False), (2, True)):
-        tensors = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
-        try:
-            with torch.no_grad():
-                return graph, tensors, evaluated(graph, dict(tensors), wide=False)
-        except Exception as error:  # torch raises whatever it likes
-            refusal = str(error)
-    raise NoSubject(refusal)
+
+    def run(tensors: Arrays) -> tuple[TorchGraph, Arrays, list[Any]]:
+        with torch.no_grad():
+            return graph, tensors, evaluated(graph, dict(tensors), wide=False)
+
+    return accepted(fillings(graph), run)
 
 
 # ---- Which ATen ops nothing takes, by cause: what `dplc ops --missing` prints.

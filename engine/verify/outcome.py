@@ -17,8 +17,7 @@ import numpy as np
 from ...codegen.arrays import Array
 from ...ir.diagnostic import DplcError
 from ..language.evaluate import Environment
-from .proofs import integers
-from .proofs.integers import Proof, proof_lines
+from . import proofs
 
 T = TypeVar("T")
 Arrays = dict[str, Array]  # of numpy or torch, by name
@@ -41,6 +40,19 @@ class Dice:
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.number(0, len(options) - 1)]
+
+    def change_one(self, items: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:
+        """Return some items with one of them changed."""
+        if not items:
+            return items
+        at = self.number(0, len(items) - 1)
+        return (*items[:at], change(items[at]), *items[at + 1 :])
+
+    def changed(self, program: T, changes: Sequence[Callable[[T, Dice], T]]) -> T:
+        """Return a program after one to three changes."""
+        for _ in range(self.number(1, 3)):
+            program = self.pick(changes)(program, self)
+        return program
 
     def often(self, percent: int) -> bool:
         return self.number(0, 99) >= 100 - percent
@@ -154,7 +166,7 @@ class RuleVerdict(Outcome):
     seconds: float = 0.0
     guards: tuple[str, ...] = ()
     wrong: Wrong | None = None
-    proof: Proof | None = None  # where Z3 is there
+    proof: proofs.Proof | None = None  # where Z3 is there
     through: str | None = None  # for a @local rule: the rule that it fired through
 
     def add(self, outcome: Outcome) -> None:
@@ -282,10 +294,10 @@ def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
     for title, notes in (("guards that nothing tested", untested), ("overlaps in one pass", shadowed)):
         if notes:
             lines += ["", f"{title}:", *(f"  {note}" for note in notes)]
-    if integers.solver_module() is None:
+    if proofs.solver_module() is None:
         lines += ["", "index arithmetic was not proved: Z3 is missing, pip install 'dplc[prove]'"]
-    elif proofs := proof_lines(((v.rule, v.proof) for v in verdicts if v.proof is not None), each):
-        lines += ["", *proofs]
+    elif proved := proofs.proof_lines(((v.rule, v.proof) for v in verdicts if v.proof is not None), each):
+        lines += ["", *proved]
     ends = Counter(v.result for v in verdicts)
     results = f"{ends['ok']} ok, {ends['wrong']} wrong, {ends['vacuous']} reached by no subject"
     results += f", {ends['thin']} thin: fewer than {ENOUGH} distinct subjects" if ends["thin"] else ""

@@ -25,10 +25,9 @@ from ..language.check import load_facts, require
 from ..language.core import walk
 from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every
+from . import proofs
 from .checkers import LEVELS, KernelChecker, StatementChecker, TermChecker, TorchChecker
 from .outcome import ENOUGH, Dice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
-from .proofs import integers
-from .proofs.rules import prove
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -211,13 +210,13 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
             for turn in range(options.more if verdict.drawn and verdict.wrong is None else 0):
                 if verdict.reached < ENOUGH:
                     attempt(checker.draw(rule, PlainDice((seed, turn), named), near))
-        if integers.solver_module() is not None:
-            verdict.proof = proof = prove(rule)
+        if proofs.solver_module() is not None:
+            verdict.proof = proof = proofs.prove(rule)
             if proof.refuted is not None:  # what is wrong on paper is shown on a program, or not believed
                 for subject in checker.refuting(rule, proof.refuted.numbers, own):
                     checker.check(rule, subject)
                 doubt = f"{proof.refuted.problem}; no program shows that this is wrong"
-                verdict.proof = integers.Proof(proof.proved, None, (*proof.open, doubt))
+                verdict.proof = proofs.Proof(proof.proved, None, (*proof.open, doubt))
     except Wrong as wrong:
         verdict.wrong = verdict.wrong or wrong
     if verdict.wrong is not None and options.shrink:

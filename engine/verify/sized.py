@@ -165,8 +165,9 @@ class Checker:
     """Checker of the rules of one level. A subclass reads, draws, fires and compares the programs of its level.
 
     levels: of the rules that it checks; kind: the class of a program that is one graph; settings: returns
-    the parameters of an example; near: returns a program near another one; share: of a hundred draws, those near an
-    example; strict: an error of the engine on a program with a size is a fault of the rule, not a refusal.
+    the parameters of an example; near: returns a program near another one; fewer: yields programs that are a little
+    smaller; share: of a hundred draws, those near an example; strict: an error of the engine on a program with a size
+    is a fault of the rule, not a refusal.
     """
 
     level: str
@@ -174,6 +175,7 @@ class Checker:
     kind: type
     settings: Callable[[s.Example, Rule], Environment]
     near: Callable[[Program, Dice], Program]
+    fewer: Callable[[Program], Iterator[Program]]
     share: int
     strict = False
     with_a_size: Callable[[Program, int], WithSize | None] = staticmethod(with_a_size)
@@ -230,6 +232,10 @@ class Checker:
     def refuting(self, rule: Rule, numbers: Mapping[str, int], own: Iterable[Subject]) -> Iterator[Subject]:
         """Yield programs that a rule matches with the numbers of a proof: only rules on statements are proved."""
         return iter(())
+
+    def smaller(self, subject: Subject) -> Iterator[Subject]:
+        """Yield subjects that are a little smaller, the smallest first."""
+        return (self.subject(made, subject.origin, subject.pinned) for made in self.fewer(subject.value))
 
     # ---- checking
     def beside(self, rule: Rule) -> list[Rule]:

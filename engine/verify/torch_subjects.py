@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ...codegen.arrays import Array
@@ -31,7 +31,7 @@ class NoSubject(Exception):
     """Torch itself refuses the program."""
 
 
-def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> Array:
+def sample(param: Param, seed: int, limit: int, unit: bool) -> Array:
     """Return a tensor for an input: normal numbers (unit: between 0 and 1), small indices, truth values."""
     import torch
 
@@ -46,32 +46,36 @@ def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> A
     return made.to(getattr(torch, DTYPES[param.dtype]))
 
 
-def limit_of(graph: TorchGraph) -> int:
-    """Return the limit of indices: integers below it are valid in every dimension longer than one."""
-    return next((n for n in extents(graph) if n > 1), 2)
-
-
 def fillings(graph: TorchGraph, seed: int = 0) -> Iterator[Arrays]:
     """Yield tensors for the inputs, by name, in the order to try them: torch may refuse some indices and floats."""
-    for limit, unit in ((limit_of(graph), False), (limit_of(graph), True), (1, False)):
+    valid = next((n for n in extents(graph) if n > 1), 2)  # integers below are indices of every longer dimension
+    for limit, unit in ((valid, False), (valid, True), (1, False)):
         yield {param.name: sample(param, seed, limit, unit) for param in graph.ins}
+
+
+def accepted(tries: Iterable[Arrays], compute: Callable[[Arrays], T]) -> T:
+    """Return the result for the first tensors that torch accepts. Raises NoSubject if it refuses all of them."""
+    refusal = ""
+    for tensors in tries:
+        try:
+            return compute(tensors)
+        except Exception as error:  # torch raises whatever it likes
+            refusal = str(error)
+    raise NoSubject(refusal)
 
 
 def retyped(graph: TorchGraph) -> TorchGraph:
     """Return the graph with the types that torch gives. Raises NoSubject if torch rejects it."""
     if any(math.prod(param.shape) > MOST_ELEMENTS for param in graph.ins):
         raise NoSubject("not small tensors")
-    refusal = ""
-    for tensors in fillings(graph):
-        try:
-            body = tuple(_typed(op, tensors) for op in graph.body)
-            outs = tuple(Param(param.name, *values(_type(tensors[param.name]))) for param in graph.outs)
-        except Exception as error:  # torch raises whatever it likes
-            refusal = str(error)
-        else:
-            used = {out.name for out in outs}.union(*(free_names(op.args) for op in body))
-            return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, body)
-    raise NoSubject(refusal)
+
+    def typed(tensors: Arrays) -> TorchGraph:
+        body = tuple(_typed(op, tensors) for op in graph.body)
+        outs = tuple(Param(param.name, *values(_type(tensors[param.name]))) for param in graph.outs)
+        used = {out.name for out in outs}.union(*(free_names(op.args) for op in body))
+        return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, body)
+
+    return accepted(fillings(graph), typed)
 
 
 def _typed(op: TorchOp, tensors: Arrays) -> TorchOp:
@@ -99,9 +103,7 @@ def _type(tensor: Array) -> TensorType:
 
 def perturbed_torch(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Apply one to three changes: to extents, fields, dtypes, ranks. Raises NoSubject."""
-    for _ in range(dice.number(1, 3)):
-        graph = dice.pick(CHANGES)(graph, dice)
-    return retyped(graph)
+    return retyped(dice.changed(graph, CHANGES))
 
 
 Change = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -150,7 +152,7 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
 
     def other(items: tuple[int, ...]) -> tuple[int, ...]:
         split = math.prod(items) == old and len(items) > 1
-        return _one_of(items, dice, lambda item: item * by) if split else change(items)
+        return dice.change_one(items, lambda item: item * by) if split else change(items)
 
     return edited(graph, change, other)
 
@@ -163,20 +165,12 @@ def one_extent(graph: TorchGraph, dice: Dice, added: bool = False) -> TorchGraph
         place = dice.number(0, max(0, len(shape) - 1))
         return replace(param, shape=(*shape[:place], _extent(dice), *shape[place + (not added) :]))
 
-    return replace(graph, ins=_one_of(graph.ins, dice, other))
+    return replace(graph, ins=dice.change_one(graph.ins, other))
 
 
 def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Change the dtype of an input."""
-    return replace(graph, ins=_one_of(graph.ins, dice, lambda param: replace(param, dtype=dice.pick(WEAK))))
-
-
-def _one_of(items: tuple[T, ...], dice: Dice, change: Callable[[T], T]) -> tuple[T, ...]:
-    """Return some items with one of them changed."""
-    if not items:
-        return items
-    at = dice.number(0, len(items) - 1)
-    return (*items[:at], change(items[at]), *items[at + 1 :])
+    return replace(graph, ins=dice.change_one(graph.ins, lambda param: replace(param, dtype=dice.pick(WEAK))))
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -215,7 +209,7 @@ def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
             given[chosen.name] = other_value(chosen, given.get(chosen.name), dice)
         return _with_args(op, overload, given)
 
-    return replace(graph, body=_one_of(graph.body, dice, other))
+    return replace(graph, body=dice.change_one(graph.body, other))
 
 
 def _overloads(op: str, given: dict[str, Value]) -> list[Overload]:

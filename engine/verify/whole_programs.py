@@ -22,14 +22,13 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.layout import params, place_in_source, thread_count, tile_of
 from ...ir.facts.structure import Path, accumulator_scopes, own_names, summary
-from ...ir.interp import tensor, tile
+from ...ir.interp import tile
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import Launch
 from ...ir.loop import For, If, Let, Load, Merge, Store
-from ...ir.monoids import monoid, of_part
+from ...ir.monoids import monoid
 from ...ir.node import Expr, Node, nodes, replace
 from ...ir.program import Block, Kernel, Module, Param, Stmt, delivered, supplied
-from ...ir.tensor import Fold, Reduce, TensorGraph, operands
 from ...ir.tile import RegisterTile, SharedTile, Stage, Tile
 from ..rewrite.statements.driver import bound_names, wellformed
 from .outcome import ERRORS, REORDERED, Arrays, unlike
@@ -287,36 +286,10 @@ def sized(kernel: Kernel, before: Block | None = None) -> Kernel:
 
 # ---- Whether two programs compute the same: values and stores, under several orders of their threads.
 #
-# `run` gives the meaning of a program of Loop, Tile or Kernel IR, `compare` holds another program against it. In a
-# program of Tensor IR, `finite_masks` returns the elements that have a real value: equations of reals hold for them.
+# `run` gives the meaning of a program of Loop, Tile or Kernel IR, `compare` holds another program against it.
 
 
 COUNT = "n0"
-
-
-def finite_masks(graph: TensorGraph, data: Arrays) -> list[Array]:
-    """Return a mask for every output: True where no value on the way to an element is infinite or NaN.
-
-    An equation between real numbers holds for these elements only: division by zero has no real value.
-    """
-    values = tensor.values(graph, data, real=True)
-    masks = ((out, values[out.value].bad) for out in graph.outs)
-    return [True if bad is None else ~tensor.stored(bad, out) for out, bad in masks]
-
-
-def in_domain(graph: TensorGraph, data: Arrays) -> bool:
-    """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
-    values = tensor.values(graph, data)
-    folds = (x for x in values if isinstance(x, Fold) and of_part(x.part)[0].operands[0] == COUNT)
-    counts = (values[fold.args[0]].data for fold in folds)
-    return all(((count == 0) | (count >= 1)).all() for count in counts)
-
-
-def has_integer_summands(graph: TensorGraph, data: Arrays) -> bool:
-    """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
-    values = tensor.values(graph, data)
-    summed = (values[y].data for x in values if isinstance(x, Reduce | Fold) for y in operands(x))
-    return all((value == np.round(value)).all() for value in summed)
 
 
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest WGMMA

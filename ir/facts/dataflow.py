@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -202,22 +203,23 @@ class Dataflow:
 
     def _natural_of(self, term: Any) -> Order:
         kind, known = term.__class__, self._natural
+
+        def widest_first(*args: Term) -> Iterator[Axis]:
+            return chain(*sorted((known[arg] for arg in args), key=len, reverse=True))
+
         if kind is Elementwise:
-            widest_first = sorted((known[arg] for arg in term.args), key=len, reverse=True)
-            return tuple(dict.fromkeys(axis for group in widest_first for axis in group))
+            return tuple(dict.fromkeys(widest_first(*term.args)))
         if kind is Reduce or kind is Fold:
             folded = (term.x,) if kind is Reduce else read_by(term)
-            widest_first = sorted((known[arg] for arg in folded), key=len, reverse=True)
             place = {term.over[0]: places_of_fold(term)}  # elements stay where those were that they are folded up to
-            found = (place.get(axis) or axis for group in widest_first for axis in group)
+            found = (place.get(axis) or axis for axis in widest_first(*folded))
             return tuple(axis for axis in dict.fromkeys(found) if axis not in term.over)
         if kind is Remap:
             mapping = dict(term.map)
             groups = (index_axes(mapping[axis]) if axis in mapping else (axis,) for axis in known[term.x])
             return tuple(dict.fromkeys(axis for group in groups for axis in group))
         if kind is Case:
-            widest_first = sorted((known[term.a], known[term.b]), key=len, reverse=True)
-            return tuple(dict.fromkeys((*widest_first[0], *widest_first[1], *index_axes(term.cond))))
+            return tuple(dict.fromkeys((*widest_first(term.a, term.b), *index_axes(term.cond))))
         return axes(term) if kind is Input or kind is Index else ()
 
 

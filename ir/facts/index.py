@@ -12,6 +12,7 @@ from functools import partial
 from math import gcd
 from typing import Any
 
+from .. import ranges
 from ..expr import (
     COMPARISONS,
     Axis,
@@ -24,7 +25,6 @@ from ..expr import (
     binary,
     is_int,
     linear,
-    only_sizes,
     rebuild,
     rejoined,
     split,
@@ -33,8 +33,7 @@ from ..expr import (
 from ..kernel import Assign, Define
 from ..node import CLASSES, Expr, each_once, memoised, nodes
 from ..program import Block
-from ..ranges import at_ends, below_divisor
-from ..sizes import LARGE, UNKNOWN, Interval, compared_with_zero, has_sizes, highest, interval_of
+from ..sizes import UNKNOWN, Interval, compared_with_zero, has_sizes
 
 
 def interval(e: Expr) -> Interval:
@@ -42,27 +41,12 @@ def interval(e: Expr) -> Interval:
 
     For the value of a Term only the sign is known.
     """
-    if e.__class__ is Axis:
-        return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
-    if e.__class__ not in CLASSES:
-        return int(e), int(e)
-    return _interval(e)
+    return _interval(e) if e.__class__ in CLASSES else (int(e), int(e))
 
 
 @memoised
 def _interval(e: Any) -> Interval:
-    kind = e.__class__
-    if kind is Size:
-        return e.low, e.high
-    if kind is Sum:
-        low = high = e.constant
-        for atom, n in e.terms:
-            a, b = interval(atom)
-            low, high = low + min(a * n, b * n), high + max(a * n, b * n)
-        return low, high
-    if kind is Binary:
-        return interval_of(e.op, interval(e.a), interval(e.b))
-    return (0, 1) if kind is Not else UNKNOWN if kind is Call else (0, LARGE)
+    return ranges.interval(e, {})
 
 
 def operate(op: str, a: Expr, b: Expr) -> Expr:
@@ -124,13 +108,7 @@ def _apart(e: Expr) -> Interval:
 
 def greatest(e: Expr) -> int:
     """Return an upper bound of an expression for all values of its sizes, with each axis at its last index."""
-    last = at_ends(e, _last)
-    return int(highest(last)) if only_sizes(last) else interval(last)[1]
-
-
-def _last(atom: Any) -> Expr | None:
-    """Return the greatest value of an atom as an expression of sizes."""
-    return binary("-", atom.extent, 1) if atom.__class__ is Axis else below_divisor(atom)
+    return ranges.at_ends(e, lambda atom: binary("-", atom.extent, 1) if atom.__class__ is Axis else None, {})
 
 
 def _joined(e: Expr) -> Expr:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import weakref
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..ranges import by_steps, interval, simplify
 from ..sizes import Interval
 from ..substitute import substitute
 from ..tile import Mma, SharedTile, Stage, Tile
-from .structure import summary, used_names
+from .structure import own_fields, summary, used_names
 
 R = TypeVar("R")
 WORD = 4  # bytes of a bank, and the least that cp.async copies
@@ -271,7 +272,8 @@ def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
 
     Cells are numbers or arrays of numbers. item: bytes of an element.
     """
-    return place_of(layout_of(stage), row_of_numbers(stage, cell), cell[-1], item)
+    rows = map(operator.mul, cell, strides(tuple([axis.extent for axis in stage.box[:-1]])))
+    return place_of(layout_of(stage), sum(rows), cell[-1], item)
 
 
 def place_of(layout: SharedTileLayout, row: Any, column: Any, item: int = WORD) -> Any:
@@ -283,13 +285,6 @@ def place_of(layout: SharedTileLayout, row: Any, column: Any, item: int = WORD) 
     if layout.swizzle:  # as TMA does it: the chunk within a row of 128 bytes is flipped by the number of that row
         place = place ^ (place // (ROW // item) & layout.swizzle // CHUNK - 1) * chunk
     return place
-
-
-def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
-    row: Any = 0
-    for axis, position in zip(stage.box[:-1], cell):
-        row = row * axis.extent + position
-    return row
 
 
 def wavefronts(words: Any, width: int) -> int:
@@ -486,15 +481,10 @@ def operand_of(name: str, later: Block) -> FragmentOperand | None:
 
 def _only_multiplies(stmt: Stmt, name: str) -> bool:
     """Return whether only Mmas in a statement read a value."""
-    if isinstance(stmt, Mma):
-        return True
-    own = [getattr(stmt, field.name) for field in type(stmt).fields if field.name != "body"]
-    inner = getattr(stmt, "body", ())
-    return (
-        bool(inner)
-        and name not in free_names(tuple(own))
-        and all(_only_multiplies(part, name) for part in inner if name in used_names(part))
-    )
+    if not hasattr(stmt, "body"):
+        return isinstance(stmt, Mma)
+    readers = (part for part in stmt.body if name in used_names(part))
+    return name not in free_names(own_fields(stmt)) and all(_only_multiplies(part, name) for part in readers)
 
 
 def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOperand) -> str | None:
@@ -560,19 +550,16 @@ class MatrixView(NamedTuple):
 @memoised
 def views_of(kernel: Kernel) -> frozenset[Load]:
     """Return the loads of shared tiles whose values only asynchronous atoms read."""
-    found: set[Load] = set()
-    _find(kernel.body, stages(kernel).keys(), found)
-    return frozenset(found)
+    return frozenset(_views(kernel.body, stages(kernel)))
 
 
-def _find(block: Block, shared_tiles: Container[str], found: set[Load]) -> None:
+def _views(block: Block, shared_tiles: Container[str]) -> Iterator[Load]:
     for position, stmt in enumerate(block):
         if isinstance(stmt, Load) and stmt.buf in shared_tiles:
             operand = operand_of(stmt.dst, block[position + 1 :])
             if operand is not None and operand.atom.asynchronous:
-                found.add(stmt)
-        elif hasattr(stmt, "body"):
-            _find(stmt.body, shared_tiles, found)
+                yield stmt
+        yield from _views(getattr(stmt, "body", ()), shared_tiles)
 
 
 def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bool) -> MatrixView | None:

@@ -5,7 +5,7 @@ Summaries are cached on statements, so a query about a block whose parts did not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
-from ..node import Node, contents, each_once, marks_of, memoised, names_below, nodes
+from ..node import Expr, Node, contents, each_once, marks_of, memoised, names_below, nodes
 from ..program import Block, Kernel, Param, Stmt
 from ..tile import (
     AlongAxes,
@@ -36,6 +36,17 @@ S = TypeVar("S")
 
 
 NamesOf = dict[str, NameSet]  # {name: the names that it depends on}
+Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
+
+
+def positions(
+    block: Block, path: Path = (), guards: tuple[Expr, ...] = ()
+) -> Iterator[tuple[Path, tuple[Expr, ...], Stmt]]:
+    """Yield each statement at any depth, with the path of its block and the conditions of the guards around it."""
+    for position, stmt in enumerate(block):
+        yield path, guards, stmt
+        inner = (*guards, stmt.cond) if isinstance(stmt, If) else guards
+        yield from positions(getattr(stmt, "body", ()), (*path, position), inner)
 
 
 class Kinds(Generic[S]):
@@ -152,6 +163,11 @@ def own_names(stmt: Stmt, without: Container[str] = ()) -> NameSet:
     return free_names(tuple([getattr(stmt, name) for name in own])).difference(getattr(stmt, "gathered", ()))
 
 
+def own_fields(stmt: Node) -> tuple[Any, ...]:
+    """Return the fields of a statement itself, without its block."""
+    return tuple([getattr(stmt, field.name) for field in type(stmt).fields if field.name != "body"])
+
+
 def uses(block: Block) -> NameSet:
     return frozenset().union(*map(used_names, block))
 
@@ -192,28 +208,23 @@ def only(block: Block, *kinds: type[Stmt]) -> bool:
 def _direct(stmt: Stmt) -> NamesOf:
     """Return the names that each definition below the statement mentions, by the name that it defines."""
     found: NamesOf = {}
-    if isinstance(stmt, Let):
-        found[stmt.dst] = free_names(stmt.val)
-    elif isinstance(stmt, Load):
-        found[stmt.dst] = free_names(stmt.idx) | free_names(stmt.when)
-    elif isinstance(stmt, Accumulate | Scale):
-        found[stmt.acc] = free_names(stmt.val)
-    elif isinstance(stmt, Mma):
-        found[stmt.acc] = free_names((stmt.a, stmt.b)) | result_axes(stmt)
-    elif isinstance(stmt, Merge):
-        found.update((acc, free_names(stmt.vals) | set(stmt.accs)) for acc in stmt.accs)
-    elif isinstance(stmt, CombineTuple):
-        found.update((acc, frozenset(stmt.accs)) for acc in stmt.accs)
-    elif isinstance(stmt, Scan):
-        found[stmt.acc] = free_names(stmt.over)
-    elif isinstance(stmt, ScanTuple):
-        found.update((acc, free_names(stmt.over).union(stmt.accs)) for acc in stmt.accs)
-    elif isinstance(stmt, For):
-        found[stmt.var] = free_names(stmt.start) | free_names(stmt.stop)
-    for inner in getattr(stmt, "body", ()):
-        for name, names in _direct(inner).items():
-            found[name] = found.get(name, frozenset()) | names
-    return found
+    match stmt:
+        case Let(dst=name, val=val) | Accumulate(acc=name, val=val) | Scale(acc=name, val=val):
+            found[name] = free_names(val)
+        case Load():
+            found[stmt.dst] = free_names((stmt.idx, stmt.when))
+        case Mma():
+            found[stmt.acc] = free_names((stmt.a, stmt.b)) | result_axes(stmt)
+        case Scan():
+            found[stmt.acc] = free_names(stmt.over)
+        case Merge(accs=accs, vals=read) | ScanTuple(accs=accs, over=read):
+            found = dict.fromkeys(accs, free_names(read).union(accs))
+        case CombineTuple(accs=accs):
+            found = dict.fromkeys(accs, frozenset(accs))
+        case For():
+            found[stmt.var] = free_names((stmt.start, stmt.stop))
+    body = getattr(stmt, "body", ())
+    return _united((*found.items(), *_tables(body).items())) if body else found
 
 
 def accumulators_of(stmt: Any) -> tuple[str, ...]:
@@ -221,26 +232,24 @@ def accumulators_of(stmt: Any) -> tuple[str, ...]:
     return getattr(stmt, "accs", ()) or ((stmt.acc,) if hasattr(stmt, "acc") else ())
 
 
-def _guards(block: Block, around: NameSet = frozenset()) -> NamesOf:
-    """Return the names in the conditions around each accumulation of a block, by accumulator."""
-    found: NamesOf = {}
-    for stmt in block:
-        for acc in accumulators_of(stmt):
-            found[acc] = found.get(acc, frozenset()) | around
-        here = around | free_names(stmt.cond) if isinstance(stmt, If) else around
-        for acc, names in _guards(getattr(stmt, "body", ()), here).items():
-            found[acc] = found.get(acc, frozenset()) | names
-    return found
+def _guards(block: Block) -> Iterator[tuple[str, NameSet]]:
+    """Yield the accumulator of each accumulation of a block, with the names in the conditions around it."""
+    for _, guards, stmt in positions(block):
+        yield from ((acc, free_names(guards)) for acc in accumulators_of(stmt))
 
 
 def _tables(block: Block) -> NamesOf:
     """Return the names that the definitions of a block mention, by the name that they define."""
     if len(block) == 1:
         return _direct(block[0])
+    return _united(item for stmt in block for item in _direct(stmt).items())
+
+
+def _united(pairs: Iterable[tuple[str, NameSet]]) -> NamesOf:
+    """Return all names that some pairs give to each name."""
     found: NamesOf = {}
-    for stmt in block:
-        for name, names in _direct(stmt).items():
-            found[name] = found[name] | names if name in found else names
+    for name, names in pairs:
+        found[name] = found[name] | names if name in found else names
     return found
 
 
@@ -272,8 +281,7 @@ class Variations:
         loops = {loop.var for loop in found.loops}
         self._table = _tables(block)
         if guarded:
-            guards = _guards(block)
-            self._table = {name: names | guards.get(name, frozenset()) for name, names in self._table.items()}
+            self._table = _united((*self._table.items(), *_guards(block)))
         self._folded = {acc: set(loops) for acc in found.folded}
         for product in found.mmas:
             self._folded.setdefault(product.acc, set()).update(summed_axes(product))
@@ -365,9 +373,6 @@ def _hides_loops(stmt: Stmt) -> bool:
 # ---- scopes of accumulators: the innermost block that contains all mentions of one; it is initialised there
 
 
-Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
-
-
 class AccumulatorStart(NamedTuple):
     acc: str
     fn: str
@@ -380,28 +385,7 @@ def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[AccumulatorStart, ...
     functions: dict[str, str] = {}
     parts: dict[str, str] = {}
     tuples: list[tuple[str, ...]] = []
-    _collect(kernel.body, (), mentions, functions, tuples, parts)
-    for accs in tuples:  # the parts of a tuple start together: one of them may not be read at all
-        together = [path for acc in accs for path in mentions[acc]]
-        mentions.update((acc, together) for acc in accs)
-    functions.update((acc, part) for acc, part in parts.items() if acc in functions)
-    scopes: dict[Path, tuple[AccumulatorStart, ...]] = {}
-    for acc, fn in functions.items():
-        path = _common(mentions[acc])
-        scopes[path] = (*scopes.get(path, ()), AccumulatorStart(acc, fn))
-    return scopes
-
-
-def _collect(
-    block: Block,
-    path: Path,
-    mentions: dict[str, list[Path]],
-    functions: dict[str, str],
-    tuples: list[tuple[str, ...]],
-    parts: dict[str, str],
-) -> None:
-    for position, stmt in enumerate(block):
-        names = free_names(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"))
+    for path, _, stmt in positions(kernel.body):
         if isinstance(stmt, Accumulate):
             functions[stmt.acc] = stmt.fn
         if isinstance(stmt, Merge):
@@ -411,10 +395,17 @@ def _collect(
             parts.update(_parts(stmt))
         if isinstance(stmt, Mma):
             functions[stmt.acc] = "add"
-        for name in names.union(accumulators_of(stmt)):
+        for name in free_names(own_fields(stmt)).union(accumulators_of(stmt)):
             mentions.setdefault(name, []).append(path)
-        if hasattr(stmt, "body"):
-            _collect(stmt.body, (*path, position), mentions, functions, tuples, parts)
+    for accs in tuples:  # the parts of a tuple start together: one of them may not be read at all
+        together = [path for acc in accs for path in mentions[acc]]
+        mentions.update((acc, together) for acc in accs)
+    functions.update((acc, part) for acc, part in parts.items() if acc in functions)
+    scopes: dict[Path, tuple[AccumulatorStart, ...]] = {}
+    for acc, fn in functions.items():
+        path = _common(mentions[acc])
+        scopes[path] = (*scopes.get(path, ()), AccumulatorStart(acc, fn))
+    return scopes
 
 
 def _parts(stmt: Merge | TuplesAlongAxes) -> dict[str, str]:
@@ -522,9 +513,3 @@ def expr_dtype(e: Any, type_of: Callable[[str], str], index: str = INDEX) -> str
         return literal_dtype(e, ())
     parts = [atom for atom, _ in e.terms] if kind is Sum else [e.a, e.b] if kind is Binary else []
     return promote(index, *(expr_dtype(part, type_of, index) for part in parts if part.__class__ not in LITERALS))
-
-
-# ---- dimensions of a buffer in a kernel: the same elements in the same order, in another shape
-
-
-Places = tuple[Any, ...]

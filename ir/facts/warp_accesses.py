@@ -103,12 +103,9 @@ class Access(NamedTuple):
 class Requests(tuple[WarpRequest, ...]):
     """The warp accesses of a shared tile. known: costs computed so far, by layout."""
 
-    known: Answers
-
-    def __new__(cls, found: Iterable[WarpRequest]) -> Requests:
-        made = super().__new__(cls, found)
-        made.known = Answers()
-        return made
+    @functools.cached_property
+    def known(self) -> Answers:
+        return Answers()
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
@@ -488,7 +485,7 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
         found += [] if boxes else _gathered(buf, loads, here, taken)
         for box, within in boxes:
             if any(extent > 1 for extent, _ in box.sides):
-                found.append(_footprint(buf, within, box, here, taken))
+                found.append(_boxed(buf, within, box, here, taken))
     return tuple(found)
 
 
@@ -563,19 +560,34 @@ def box_of(idx: tuple[Any, ...], here: RangedBlock) -> IndexBox | None:
     return IndexBox(tuple(origin), tuple(sides))
 
 
-def _footprint(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, taken: set[str]) -> Footprint:
+def _boxed(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, taken: set[str]) -> Footprint:
     dims = tuple(dim for dim, (extent, _) in enumerate(box.sides) if extent > 1)
     labels = [box.sides[dim][1] for dim in dims]
     if len(set(labels)) < len(labels):
         labels = [f"d{dim}" for dim in dims]
     tile_box = tuple(Axis(label, box.sides[dim][0], None, dim) for label, dim in zip(labels, dims, strict=True))
+    base = tuple(box.origin[dim] for dim in dims)
+    return _footprint(buf, loads, here, taken, box.origin, tile_box, base, dims)
+
+
+def _footprint(
+    buf: str,
+    loads: list[Load],
+    here: RangedBlock,
+    taken: set[str],
+    origin: tuple[Any, ...],
+    box: tuple[Axis, ...],
+    base: tuple[Any, ...] = (),
+    dims: tuple[int, ...] = (),
+    cells: tuple[Expr, ...] = (),
+) -> Footprint:
+    """Return a footprint with a new name for its copy, its bytes, and whether the loads read an element again."""
     varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
-    shared = {name for name in here.threads - varying if here.ranges[name][1] > 0}
-    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in tile_box)
+    reuse = len(loads) > 1 or any(here.ranges[name][1] > 0 for name in here.threads - varying)
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in box)
     smem = unused(f"{buf}_smem", names_in(here.kernel) | taken)
     taken.add(smem)
-    base = tuple(box.origin[dim] for dim in dims)
-    return Footprint(Var(buf), Var(smem), box.origin, tile_box, base, dims, bool(shared) or len(loads) > 1, size)
+    return Footprint(Var(buf), Var(smem), origin, box, base, dims, reuse, size, cells)
 
 
 def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -> list[Footprint]:
@@ -590,11 +602,7 @@ def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -
         return []
     known = names_in(here.kernel) | taken
     labels = {name: unused(f"{name}_at", known) for name in names}
-    smem = unused(f"{buf}_smem", known)
-    taken.update((smem, *labels.values()))
+    taken.update(labels.values())
     tile_box = tuple(Axis(labels[name], here.ranges[name][1] + 1) for name in names)
     origin = substitute(idx, {name: Var(label) for name, label in labels.items()})
-    shared = {name for name in here.threads - dependencies(idx, here.body) if here.ranges[name][1] > 0}
-    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in tile_box)
-    cells = tuple(Var(name) for name in names)
-    return [Footprint(Var(buf), Var(smem), origin, tile_box, (), (), bool(shared), size, cells)]
+    return [_footprint(buf, loads[:1], here, taken, origin, tile_box, cells=tuple(map(Var, names)))]

@@ -46,9 +46,7 @@ def lifted(monoid: Monoid, operands: Sequence[Any]) -> Parts:
 
 def combined(monoid: Monoid, left: Parts, right: Parts) -> Parts:
     """Return the parts of two combined partial results."""
-    names = {f"{part}1": value for part, value in zip(monoid.parts, left, strict=True)}
-    names |= {f"{part}2": value for part, value in zip(monoid.parts, right, strict=True)}
-    return _defined(monoid, monoid.combine, names)
+    return _defined(monoid, monoid.combine, monoid.sides(left, right))
 
 
 def _defined(monoid: Monoid, block: tuple[Let, ...], names: dict[str, Any]) -> Parts:

@@ -27,6 +27,7 @@ from ..node import nodes
 from ..program import Block, Kernel
 from ..tile import (
     AlongAxes,
+    Collective,
     Combine,
     CombineTuple,
     Mma,
@@ -237,15 +238,14 @@ class AsynchronousMma:
     product: Any = None
     tickets: Any = None
 
-    def read(self, memory: BlockMemory) -> tuple[dict[int, Any], dict[int, Any]]:
+    def read(self, memory: BlockMemory) -> list[dict[int, Any]]:
         """Return the values of both operands, by group. Raises ScheduleError if other copies landed since it began."""
-        found = {g: tuple(read_operand(one, memory) for one in both) for g, both in self.views.items()}
-        values, tickets = ({g: [part[n] for part in both] for g, both in found.items()} for n in range(2))
-        if self.tickets is None:
-            self.tickets = tickets
-        elif any(not np.array_equal(a, b) for g in tickets for a, b in zip(tickets[g], self.tickets[g], strict=True)):
+        found = [{g: read_operand(both[n], memory) for g, both in self.views.items()} for n in range(2)]
+        values, tickets = ([{g: one[n] for g, one in of.items()} for of in found] for n in range(2))
+        self.tickets = self.tickets or tickets
+        if any(not np.array_equal(of[g], was[g]) for of, was in zip(tickets, self.tickets) for g in of):
             raise ScheduleError(f"what a product on `{self.stmt.acc}` reads is overwritten before its WaitMma")
-        return {g: both[0] for g, both in values.items()}, {g: both[1] for g, both in values.items()}
+        return values
 
 
 def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
@@ -254,19 +254,6 @@ def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
     if not isinstance(right, SharedTileRead):
         raise ScheduleError(f"the product on `{stmt.acc}` reads a value where its atom reads shared memory")
     return left, right
-
-
-def begin(acc: str, group: ThreadGroup) -> None:
-    """Mark the accumulator of a thread as undefined until its products are complete."""
-    group.sums.setdefault(acc, group.env[acc])
-    group.env[acc] = POISON
-
-
-def completed(acc: str, group: ThreadGroup) -> None:
-    """Restore the sum of an accumulator. Raises ScheduleError if it has changed in the meantime."""
-    if group.env[acc] is not POISON:
-        raise ScheduleError(f"`{acc}` is changed before the WaitMma of its products")
-    group.env[acc] = group.sums.pop(acc)
 
 
 # ---- products
@@ -296,8 +283,10 @@ class BlockProducts(BlockFolds):
         with at_statement(stmt):
             running.product = self.product_of(running, live)
         self.running.append(running)
-        for g in views:
-            begin(stmt.acc, live[g])
+        for g in views:  # the accumulators are undefined until their products are complete
+            env = live[g].env
+            live[g].sums.setdefault(stmt.acc, env[stmt.acc])
+            env[stmt.acc] = POISON
 
     def wait_mma(self, stmt: WaitMma, live: dict[int, ThreadGroup]) -> None:
         """Complete the products that a WaitMma covers."""
@@ -307,8 +296,11 @@ class BlockProducts(BlockFolds):
                 acc, now = running.stmt.acc, self.product_of(running, live)
                 for group in live.values():
                     group.sums[acc] = group.sums[acc] + (running.product if running.early else now)[:, group.threads]
-                    if all(other.stmt.acc != acc for other in self.running):
-                        completed(acc, group)
+                    if any(other.stmt.acc == acc for other in self.running):
+                        continue
+                    if group.env[acc] is not POISON:
+                        raise ScheduleError(f"`{acc}` is changed before the WaitMma of its products")
+                    group.env[acc] = group.sums.pop(acc)
 
     def product_of(self, running: AsynchronousMma, live: dict[int, ThreadGroup]) -> Any:
         dtype = self.dtypes[running.stmt.acc]
@@ -426,28 +418,27 @@ class _Blocks(BlockProducts):
                 self.epoch += 1
 
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
-        self.start_accumulators(path, group)
-        for position, stmt in enumerate(block):
-            inner = (*path, position)
-            if summary((stmt,)).barriers:
-                yield from self.collective(stmt, inner, group, mask)
-            else:
-                self.plain(stmt, inner, group, mask)
-
-    def start_accumulators(self, path: Path, group: ThreadGroup) -> None:
         for acc, fn in self.scopes.get(path, ()):
             group.env[acc] = start_value(fn, self.dtypes[acc])
+        for position, stmt in enumerate(block):
+            inner = (*path, position)
+            if isinstance(stmt, For):
+                for value, inside in self.trips(stmt, group, mask):
+                    group.env[stmt.var] = value
+                    yield from self.block(stmt.body, inner, group, inside)
+            elif isinstance(stmt, If):
+                with at_statement(stmt):
+                    condition = evaluate(stmt.cond, group.env)
+                inside = mask if np.all(condition) else both(mask, condition)
+                if summary(stmt.body).barriers or inside is None or np.any(inside):
+                    yield from self.block(stmt.body, inner, group, inside)
+            elif isinstance(stmt, Collective):
+                yield from self.collective(stmt, group, mask)
+            else:
+                self.plain(stmt, group, mask)
 
-    def collective(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> Program:
-        """Execute a statement that needs all threads of the block, or that contains such a statement."""
-        if isinstance(stmt, For):
-            for value, inner in self.trips(stmt, group, mask):
-                group.env[stmt.var] = value
-                yield from self.block(stmt.body, path, group, inner)
-            return
-        if isinstance(stmt, If):
-            yield from self.block(stmt.body, path, group, both(mask, evaluate(stmt.cond, group.env)))
-            return
+    def collective(self, stmt: Any, group: ThreadGroup, mask: Any) -> Program:
+        """Execute a statement that needs all threads of the block."""
         with at_statement(stmt):
             if mask is not None and not np.all(mask):
                 raise ScheduleError(f"{type(stmt).__name__} in divergent control flow")
@@ -473,20 +464,11 @@ class _Blocks(BlockProducts):
             else:
                 raise no_meaning(stmt)
 
-    def plain(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> None:
+    def plain(self, stmt: Any, group: ThreadGroup, mask: Any) -> None:
         """Execute a statement that every thread runs on its own."""
         env = group.env
         with at_statement(stmt):
-            if isinstance(stmt, For):
-                for value, inner in self.trips(stmt, group, mask):
-                    env[stmt.var] = value
-                    self.plain_block(stmt.body, path, group, inner)
-            elif isinstance(stmt, If):
-                condition = evaluate(stmt.cond, env)
-                if np.any(both(mask, condition)):
-                    inner = mask if np.all(condition) else both(mask, condition)
-                    self.plain_block(stmt.body, path, group, inner)
-            elif isinstance(stmt, Load) and stmt in self.views:
+            if isinstance(stmt, Load) and stmt in self.views:
                 env[stmt.dst] = SharedTileRead(stmt, [np.asarray(evaluate(e, env)) for e in stmt.idx], group)
             elif isinstance(stmt, Load):
                 env[stmt.dst] = self.load(stmt, group, mask)
@@ -507,14 +489,10 @@ class _Blocks(BlockProducts):
             elif not isinstance(stmt, Carry):
                 raise no_meaning(stmt)
 
-    def plain_block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> None:
-        self.start_accumulators(path, group)
-        for position, stmt in enumerate(block):
-            self.plain(stmt, (*path, position), group, mask)
-
     def trips(self, stmt: For, group: ThreadGroup, mask: Any) -> Iterator[tuple[Any, Any]]:
         """Yield (value of the variable, mask of threads) of each iteration. Threads may have different bounds."""
-        start, stop, step = (evaluate(e, group.env) for e in (stmt.start, stmt.stop, stmt.step))
+        with at_statement(stmt):
+            start, stop, step = (evaluate(e, group.env) for e in (stmt.start, stmt.stop, stmt.step))
         iterations = np.max(-((start - np.asarray(stop)) // step)) if np.size(start) else 0
         for iteration in range(max(int(iterations), 0)):
             value = start + iteration * step

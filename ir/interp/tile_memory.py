@@ -46,9 +46,9 @@ NOBODY, SEVERAL = -1, -2
 
 
 class Cells(NamedTuple):
-    """The words that some threads copy, and the thread of each."""
+    """Words that some threads write, as an index of blocks and words, and the thread of each."""
 
-    words: np.ndarray
+    at: tuple[Any, np.ndarray]
     threads: np.ndarray
 
 
@@ -72,7 +72,7 @@ class SharedTileMemory:
 
     def check_free(self, cells: Cells, epoch: int) -> None:
         """Check that these threads may overwrite these words now. Raises ScheduleError if not."""
-        at, who = np.s_[:, cells.words], cells.threads
+        at, who = cells
         name = self.stage.dst
         if self.in_flight[at].any():
             raise ScheduleError(f"{name}: copy into a slot whose copy is still in flight")
@@ -87,23 +87,22 @@ class SharedTileMemory:
         A barrier orders TMA after reads. After writes of threads, only a fence would, and no statement is a fence (PTX
         ISA, "Async proxy").
         """
-        at = np.s_[:, cells.words]
-        if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
+        if ((self.write_epoch[cells.at] >= 0) & (self.ticket[cells.at] < 0)).any():
             raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
 
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
         """Begin an asynchronous copy. Until it lands, the words hold the new values or poison."""
-        self.in_flight[:, cells.words] = True
-        self.values[:, cells.words] = values if early else self.poison
+        self.in_flight[cells.at] = True
+        self.values[cells.at] = values if early else self.poison
 
     def land(self, cells: Cells, values: Any) -> None:
-        self.values[:, cells.words] = values
-        self.in_flight[:, cells.words] = False
+        self.values[cells.at] = values
+        self.in_flight[cells.at] = False
 
     def written(self, cells: Cells, epoch: int, ticket: int = -1) -> None:
-        self.write_epoch[:, cells.words] = epoch
-        self.writer[:, cells.words] = cells.threads
-        self.ticket[:, cells.words] = ticket
+        self.write_epoch[cells.at] = epoch
+        self.writer[cells.at] = cells.threads
+        self.ticket[cells.at] = ticket
 
     def read(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int, waited: int) -> None:
         """Check and record reads of words by threads, in arrays of one shape.
@@ -134,8 +133,9 @@ class SharedTileMemory:
         touched = (self.read_epoch, self.reader), (self.write_epoch, self.writer)
         if any(((when[block, word] == epoch) & (who[block, word] != thread)).any() for when, who in touched):
             raise ScheduleError(f"race: {name} is overwritten while others may use it: no barrier in between")
-        self.values[block, word] = value
-        self.write_epoch[block, word], self.writer[block, word], self.ticket[block, word] = epoch, thread, -1
+        written = Cells((block, word), thread)
+        self.land(written, value)
+        self.written(written, epoch)
 
     def _note_readers(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int) -> None:
         new = self.read_epoch[block, word] != epoch
@@ -184,14 +184,8 @@ class BlockMemory:
         words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * shared_tile_cells(stmt)
         if len(np.unique(words)) != len(words) or (words >= shared_tile.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
-        copied, values = Cells(words, threads), self.source(stmt, self.origin(stmt, cells, group), cells)
+        copied, values = Cells(np.s_[:, words], threads), self.source(stmt, self.origin(stmt, cells, group), cells)
         self.copy(stmt, shared_tile, copied, values, group)
-
-    def land(self, shared_tile: SharedTileMemory, cells: Cells, values: Any) -> None:
-        """Store values by the threads themselves, at once."""
-        shared_tile.check_free(cells, self.epoch)
-        shared_tile.land(cells, values)
-        shared_tile.written(cells, self.epoch)
 
     def declare(self, stmt: Any) -> None:
         """Declare memory for computed values: registers of each thread, or shared memory when the first arrives."""
@@ -203,10 +197,16 @@ class BlockMemory:
             self.shared_tiles[stmt.dst] = SharedTileMemory(self.blocks, stmt, np.float64)
 
     def copy(self, stmt: Stage, shared_tile: SharedTileMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
-        if stmt.via == "SYNC":
-            self.land(shared_tile, cells, values)
-            return
+
+        def land() -> bool:
+            shared_tile.land(cells, values)
+            shared_tile.written(cells, self.epoch)
+            return True
+
         shared_tile.check_free(cells, self.epoch)
+        if stmt.via == "SYNC":
+            land()
+            return
         if stmt.via == "TMA":
             shared_tile.check_boxes(cells)
         shared_tile.launch(cells, values, early=self.dice.random() < 0.5)
@@ -214,14 +214,8 @@ class BlockMemory:
             shared_tile.written(cells, self.epoch, ticket=len(self.tma))
             self.tma.append(lambda: shared_tile.land(cells, values))
             self.enqueue_tma(group)
-            return
-
-        def land() -> bool:
-            shared_tile.land(cells, values)
-            shared_tile.written(cells, self.epoch)
-            return True
-
-        group.queue.append(land)
+        else:
+            group.queue.append(land)
 
     def enqueue_tma(self, group: ThreadGroup) -> None:
         ticket = group.issued
@@ -274,28 +268,29 @@ class BlockMemory:
         when = None if stmt.when is True else np.asarray(evaluate(stmt.when, group.env))
         read = mask if when is None else both(mask, when)
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
-        if stmt.buf in self.memory or stmt.buf in self.register_tiles:
-            value = self.load_alone(stmt, idx, group, read)
-        else:
+        if self.is_shared(stmt):
             value = self.load_shared(stmt, idx, group, read)
+        else:
+            array, *at = self.place(stmt, idx, group)
+            value = array[within(at, array.shape, read, f"load out of bounds of {stmt.buf}")]
         value = chosen(when, value, stmt.other)
         return value if value.dtype != np.float64 else chosen(mask, value, np.nan)
+
+    def is_shared(self, stmt: Load | Store) -> bool:
+        """Return whether an access is of a shared tile, which barriers protect."""
+        return stmt.buf not in self.memory and stmt.buf not in self.register_tiles
 
     def everyone(self, group: ThreadGroup) -> tuple[Any, Any]:
         """Return the block and the thread of each lane, along the dimensions of values."""
         return np.arange(self.blocks).reshape(-1, 1, *self.ones), group.threads.reshape(1, -1, *self.ones)
 
-    def place(self, stmt: Load | Store, idx: list[Any], group: ThreadGroup) -> tuple[Any, list[Any]]:
+    def place(self, stmt: Load | Store, idx: list[Any], group: ThreadGroup) -> tuple[Any, ...]:
         """Return the memory that no barrier protects, and the index there: a global buffer, or a thread's registers."""
         tile = self.register_tiles.get(stmt.buf)
         array, first = (self.memory[stmt.buf], ()) if tile is None else (tile, self.everyone(group))
         if len(idx) + len(first) != array.ndim:
             raise ScheduleError(f"{stmt.buf} has {array.ndim - len(first)} dimensions")
-        return array, [*first, *idx]
-
-    def load_alone(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
-        array, idx = self.place(stmt, idx, group)
-        return array[within(idx, array.shape, read, f"load out of bounds of {stmt.buf}")]
+        return array, *first, *idx
 
     def load_shared(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
         shared_tile, block, word, thread = self.words(stmt, idx, group, read)
@@ -325,27 +320,19 @@ class BlockMemory:
         word, block, thread = (np.broadcast_to(part, shape) for part in (word, *self.everyone(group)))
         return shared_tile, block, word, thread
 
-    def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
-        idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
-        shared_tile, block, word, thread = self.words(stmt, idx, group, mask)
-        value = np.asarray(evaluate(stmt.val, group.env))
-        shape = np.broadcast_shapes(word.shape, value.shape)
-        chosen = np.broadcast_to(True if mask is None else mask, shape)
-        block, word, thread, value = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
-        shared_tile.store(block, word, thread, value, self.epoch)
-
     def store(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
-        if stmt.buf not in self.memory and stmt.buf not in self.register_tiles:
-            self.store_shared(stmt, group, mask)
-            return
-        array, idx = self.place(stmt, [np.asarray(evaluate(e, group.env)) for e in stmt.idx], group)
-        parts = [*idx, np.asarray(evaluate(stmt.val, group.env))]
+        idx, shared = [np.asarray(evaluate(e, group.env)) for e in stmt.idx], self.is_shared(stmt)
+        where, *at = self.words(stmt, idx, group, mask) if shared else self.place(stmt, idx, group)
+        parts = [*at, np.asarray(evaluate(stmt.val, group.env))]
         every = (self.blocks, len(group.threads), *self.ones)
         shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
         chosen = np.broadcast_to(True if mask is None else mask, shape)
-        *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
-        place = within(idx, array.shape, None, f"store out of bounds of {stmt.buf}")
-        array[place] = value
+        *at, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
+        if shared:
+            where.store(*at, value, self.epoch)
+            return
+        place = within(at, where.shape, None, f"store out of bounds of {stmt.buf}")
+        where[place] = value
         if stmt.buf in self.counts:
             np.add.at(self.counts[stmt.buf], place, 1)
 

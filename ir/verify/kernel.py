@@ -13,7 +13,7 @@ from ..dtypes import INTEGERS
 from ..expr import Var, is_int, only_sizes
 from ..facts.index import counters, divisor
 from ..facts.layout import DTYPE_BYTES
-from ..facts.structure import NAMED, names_read
+from ..facts.structure import NAMED, names_read, own_fields
 from ..functions import opmath
 from ..kernel import (
     BLOCK_INDEX,
@@ -437,7 +437,7 @@ def _own_names(stmt: Stmt) -> set[str]:
     """Return the names that a statement itself reads, without those of its block."""
     own = (NAMED.get(type(stmt)), *(buffer for buffer, _ in type(stmt).memory))
     named = {getattr(stmt, name) for name in own if name and getattr(stmt, name)}
-    return named | names_of(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"))
+    return named | names_of(own_fields(stmt))
 
 
 CHECKS = method_for_each(KernelCheck)

@@ -19,8 +19,8 @@ from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Sca
 from ..monoids import monoid
 from ..node import Expr, distinct, nodes
 from ..program import Block, Kernel, Stmt
-from ..ranges import at_ends, below_divisor, interval
-from ..sizes import Interval, has_sizes, highest
+from ..ranges import at_ends, interval
+from ..sizes import Interval, has_sizes
 from ..text.print_statements import print_head
 from ..tile import AlongAxes, Collective, RegisterTile, SharedTile, Tile
 
@@ -66,8 +66,7 @@ class Scope:
         plain = interval(e, self.ranges)[1]
         if plain <= 0 or not (self.ends or has_sizes(e)):
             return plain
-        last = at_ends(e, lambda atom: self.ends.get(atom.name) if atom.__class__ is Var else below_divisor(atom))
-        return min(plain, highest(last) if only_sizes(last) else interval(last, self.ranges)[1])
+        return min(plain, at_ends(e, lambda a: self.ends.get(a.name) if a.__class__ is Var else None, self.ranges))
 
 
 Problems = Iterator[str]  # sentences, to which the statement is added
@@ -194,13 +193,11 @@ def not_positive(condition: Expr) -> Iterator[Expr]:
     if condition.op == "and":
         yield from not_positive(condition.a)
         yield from not_positive(condition.b)
-    if condition.op not in ("<", "<=", ">", ">=", "=="):
-        return
-    difference = subtract(condition.a, condition.b)
+    difference, strict = subtract(condition.a, condition.b), int(condition.op in ("<", ">"))
     if condition.op in ("<", "<=", "=="):
-        yield add(difference, 1) if condition.op == "<" else difference
+        yield add(difference, strict)
     if condition.op in (">", ">=", "=="):
-        yield add(negate(difference), 1) if condition.op == ">" else negate(difference)
+        yield add(negate(difference), strict)
 
 
 def implied(e: Expr, scope: Scope) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ..atoms import ATOMS
@@ -71,15 +70,14 @@ def _completed(stmt: Mma, block: Block) -> bool:
 
 def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
     """Yield the problems of an Mma, a sentence each."""
-    atom, known = ATOMS[stmt.atom], {axis.name: axis for axis in tile.axes}
-    axes = [known.get(axis.name) if isinstance(axis, Var) else None for axis in stmt.axes]
+    atom, known = ATOMS[stmt.atom], {Var(axis.name): axis for axis in tile.axes}
+    axes, over = ([known.get(axis) for axis in named] for named in (stmt.axes, stmt.over))
     if [axis and axis.extent for axis in axes] != [extent for _, extent in atom.axes]:
         yield f"`{atom.name}` has the axes {', '.join(f'{name}:{extent}' for name, extent in atom.axes)}"
         return
     lanes = [axis for axis in tile.axes if axis.role == "THREAD"][-len(atom.lanes) :]
     if axes[: len(lanes)] != lanes:
         yield "the lanes are not the innermost threads"
-    over = [known.get(axis.name) if isinstance(axis, Var) else None for axis in stmt.over]
     if any(axis is None or axis.role not in REPLICATED for axis in (*axes[len(atom.lanes) :], *over)):
         yield "what is no lane is no register"
     if len({axis.name for axis in (*stmt.axes, *stmt.over)}) < len(stmt.axes) + len(stmt.over):
@@ -99,17 +97,14 @@ MOST_BLOCKS = 8  # of a cluster, on every device that has them
 LAYOUT = ("src", "box", "depth", "pad", "swizzle", "xor")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a launch: threads of a block, bytes of shared memory, blocks of a launch."""
-
-    threads: int = 1024
-    smem: int = 232448
-    blocks: int = 2**31 - 1
+MOST_THREADS, MOST_SHARED_BYTES, MOST_LAUNCHED = 1024, 232448, 2**31 - 1  # of a block twice, and blocks of a launch
 
 
-def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
-    """Return the problems of a kernel of this level, a sentence each; none for a valid kernel."""
+def problems(kernel: Kernel, smem: int = MOST_SHARED_BYTES) -> tuple[str, ...]:
+    """Return the problems of a kernel of this level, a sentence each; none for a valid kernel.
+
+    smem: bytes of shared memory that a block may have.
+    """
     tile = tile_of(kernel)
     if tile is None or len(kernel.body) != 1:
         return (f"the body of kernel `{kernel.name}` is not one Tile",)
@@ -117,7 +112,7 @@ def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
     check.report(tile, check.axes(tile))
     if check.found:
         return tuple(check.found)
-    check.report(tile, check.launch(tile, limits))
+    check.report(tile, check.launch(tile, smem))
     check.layouts()
     if check.grounded(tile.body):
         check.block(tile.body, Scope().bind(tile))
@@ -153,7 +148,7 @@ class _TileCheck(Check):
             if not all(is_int(axis.extent) for axis in stmt.box):
                 self.report(stmt, ["an axis of a tile in memory has no number as its extent"])
 
-    def launch(self, tile: Tile, limits: Limits) -> Problems:
+    def launch(self, tile: Tile, smem: int) -> Problems:
         """Check what a device has, and that clusters divide the blocks of the last BLOCK axis.
 
         Their blocks reach every barrier together.
@@ -161,9 +156,9 @@ class _TileCheck(Check):
         along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"]
         blocks = math.prod(interval(extent, {})[1] for extent in along)
         for have, limit, what in (
-            (thread_count(tile), limits.threads, "threads"),
-            (all_shared_tile_bytes(self.kernel), limits.smem, "bytes of shared memory"),
-            (blocks, limits.blocks, "blocks"),
+            (thread_count(tile), MOST_THREADS, "threads"),
+            (all_shared_tile_bytes(self.kernel), smem, "bytes of shared memory"),
+            (blocks, MOST_LAUNCHED, "blocks"),
         ):
             if have > limit:
                 yield f"{have} {what}, the limit is {limit}"

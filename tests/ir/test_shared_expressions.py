@@ -84,7 +84,7 @@ TAKING: dict[str, Callable[[Any], Any]] = {
     "ir.node.distinct": lambda e: list(node.distinct(e, Binary)),
     "ir.node.names_in": node.names_in,
     "ir.ranges.interval": lambda e: ranges.interval(e, RANGES),
-    "ir.ranges.at_ends": lambda e: ranges.at_ends(e, lambda atom: None),
+    "ir.ranges.at_ends": lambda e: ranges.at_ends(e, lambda atom: None, {}),
     "ir.ranges.decide": lambda e: ranges.decide(e, RANGES),
     "ir.ranges.simplify": lambda e: ranges.simplify(e, RANGES),
     "ir.ranges.by_steps": lambda e: ranges.by_steps(e, RANGES),
@@ -184,12 +184,13 @@ NOT_WALKED = {
     "ir.compose": "of_sizes case",  # make one node
     "ir.expr": "binary rebuild",  # make one node
     "ir.facts.layout": "strides cell_of row_of row_and_column address place_in_source",  # call the functions above
+    "ir.facts.structure": "positions",  # walks statements
     "ir.sizes": "hinted decided settled",  # call the functions above
     "ir.text.print_statements": "print_expr",  # a text has no sharing: it is as long as the tree
     "ir.verify.loop": "implied greatest",  # call `decide` and `interval`
     "codegen.materialise.blocks": "place_checks address_of vector_axis source_position",  # call the functions above
     "codegen.materialise.expressions": "least greatest counter_dtype guarded filled declared assigned varies computed "
-    "flat global_address resolve level_of ring weaken on_edge simplify_condition narrowed in_chunks",
+    "flat global_address resolve level_of ring weaken on_edge simplify_condition narrowed in_chunks conjunction",
     "codegen.materialise.shared_memory": "shared_tile_element shared_tile_address cell_address slot_start within_unit "
     "flip parts possible_bits",  # of addresses, which are sums of few atoms
     "codegen.materialise.values": "inlined_value",  # makes one value

@@ -207,11 +207,14 @@ def test_a_new_statement_is_checked_by_the_sorts_of_its_fields(buffer: str, what
     assert what in check.found[0]
 
 
+BLOCKS = tile_meaning._Blocks.block, tile_meaning._Blocks.plain, tile_meaning._Blocks.collective
+
+
 def test_every_statement_of_tile_ir_has_a_check_a_meaning_and_a_lowering() -> None:
     statements = {*loop.LOOP_STATEMENTS, *STATEMENTS} - {Tile}
     assert all(issubclass(cls, loop.TILE_STATEMENTS) for cls in statements)
     assert statements == set(LOWER)
-    told = "".join(inspect.getsource(part) for part in (tile_meaning._Blocks.plain, tile_meaning._Blocks.collective))
+    told = "".join(inspect.getsource(part) for part in BLOCKS)
     words = set(re.findall(r"\w+", told)) - {"Stmt", "Collective"}
     assert all({base.__name__ for base in cls.__mro__} & words for cls in statements)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Command
 
-from dplc.engine.verify.proofs import integers
+from dplc.engine.verify import proofs
 
 RULE = """
 ## Distributivity, to divide once.
@@ -61,7 +61,7 @@ def test_unknown_rule_is_a_mistake_of_usage(dplc: Command) -> None:
 @pytest.mark.parametrize(("fn", "label"), [("add", "proved for all ranks and sizes"), ("subtract", "refuted")])
 def test_list_shows_labels(fn: str, label: str, dplc: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule of a file is tried on programs first. Without Z3, rules on tile are tested alone."""
-    monkeypatch.setattr(integers, "solver_module", lambda: None)
+    monkeypatch.setattr(proofs, "solver_module", lambda: None)
     lines = dplc("rules list --proofs --rules", written(tmp_path, fn)).out.splitlines()
     assert f"divide_once_more: {label}" in lines
     assert "hoist_divisor: proved for all ranks and sizes" in lines and "chunk_matmul_k: tested" in lines

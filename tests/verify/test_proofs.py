@@ -14,9 +14,9 @@ from dplc.engine.cli.app import main
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import Rule, RuleSet, load
 from dplc.engine.rewrite.trace import written
+from dplc.engine.verify import proofs
 from dplc.engine.verify.outcome import Wrong, counterexample_text
-from dplc.engine.verify.proofs import integers
-from dplc.engine.verify.proofs.rules import prove
+from dplc.engine.verify.proofs import prove
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, check_subject
 from dplc.ir import expr as e
 from dplc.ir.text import syntax as s
@@ -142,7 +142,7 @@ def test_the_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         return capsys.readouterr().out
 
     assert "chunks: proved: `body` under k := ko*BK + k" in said()
-    monkeypatch.setattr(integers, "solver_module", lambda: None)
+    monkeypatch.setattr(proofs, "solver_module", lambda: None)
     assert "index arithmetic was not proved: Z3 is missing" in said()
 
 

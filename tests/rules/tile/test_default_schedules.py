@@ -50,8 +50,7 @@ def test_schedule_verifies_and_reads_back(name: str) -> None:
     assert [verify_loop.problems(kernel) for kernel in nest.kernels] == [()] * len(nest.kernels)
     for machine in (MACHINE, target("sm_80")):
         program = schedule(nest.kernels, machine)
-        limits = verify_tile.Limits(smem=machine.smem)
-        assert [verify_tile.problems(kernel, limits) for kernel in program] == [()] * len(program)
+        assert [verify_tile.problems(kernel, machine.smem) for kernel in program] == [()] * len(program)
         assert read_program(print_program(program, "tile")) == ("tile", program)
         assert schedule(nest.kernels, machine) == program
 

@@ -29,8 +29,7 @@ def threads(program: Program) -> int:
 def check(name: str, left_out: PassStep | None, shaped: Shaped | None = None) -> None:
     kept = tuple(step for step in steps() if step is not left_out)
     program = run_pipeline(engine(), kept, NESTS[name].kernels, MACHINE, shaped=shaped)
-    limits = verify_tile.Limits(smem=MACHINE.smem)
-    assert [verify_tile.problems(kernel, limits) for kernel in program] == [()] * len(program), left_out
+    assert [verify_tile.problems(kernel, MACHINE.smem) for kernel in program] == [()] * len(program), left_out
     assert threads(program) <= 1024, left_out
 
 
