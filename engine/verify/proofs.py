@@ -18,7 +18,6 @@ from typing import Any
 
 from ...ir.expr import COMPARISONS
 from ..language import core as s
-from ..language.evaluate import facts_of
 from ..language.rule import Rule
 from ..language.spelling import expression
 from ..language.typed_slots import names_in, without_lets
@@ -102,7 +101,6 @@ class Integers:
         self.z3, self.rule, self.known = solver_module(), rule, known
         self.lets = {c.name: c.value for c in rule.clauses if isinstance(c, s.LetClause)}
         self.domains = {p.name: p.domain for p in rule.parameters if p.domain is not None}
-        self.facts = facts_of(rule.level)
         self.unknowns: dict[str, Integer] = {}
         self.conditions: dict[str, tuple[str, ...]] = {}
         self.always = {name for name, *_ in asked(rule, "always")}
@@ -140,15 +138,17 @@ class Integers:
             case s.Operation(op=op, a=a, b=b) | s.Apply(fn=op, items=(a, b)) if op in ARITHMETIC:
                 return ARITHMETIC[op](self.number(a, scope), self.number(b, scope))
             case s.Choice(condition=condition, a=a, b=b):
-                return either(self.truth(condition, scope), self.number(a, scope), self.number(b, scope))
+                try:
+                    holds = self.truth(condition, scope)
+                except Unknown:  # either may be
+                    holds = self.z3.Bool(expression(condition)) if self.known is None else True
+                return either(holds, self.number(a, scope), self.number(b, scope))
             case s.Apply(fn="max" | "min" as fn, items=(s.Group() as items,)):
                 return {"max": max, "min": min}[fn](self.elements(items, scope))
             case s.LetExpression() as named:
                 return self.number(without_lets(named), scope)
-            case s.Apply(fn=name) as query if name in self.facts and self.facts[name].result in ("int", "any", "num"):
-                return self.unknown(expression(query))  # one for each query
-            case s.Member() | s.Subscript() as part:
-                return self.unknown(expression(part))
+            case s.Apply() | s.Member() | s.Subscript() as asked_for:
+                return self.unknown(expression(asked_for))  # one for each query
             case other:
                 raise Unknown(f"`{expression(other)}` is not an integer")
 
