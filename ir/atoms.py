@@ -8,15 +8,18 @@ result, and of registers along the reduction (`depth`). Four expressions over th
 the column of a register of the result, which give the row of a, the column of b, and the index along the reduction,
 which both operands share.
 
-The meaning of `Mma`, the verifiers, the lowering, the model and the rules read this table. None of them refers to an
-instruction by its name. Layouts are those of the PTX ISA, sections "Matrix multiply-accumulate operation using mma" and
-"Asynchronous warpgroup level matrix operations".
+The table is `atoms.toml`. The meaning of `Mma`, the verifiers, the lowering, the model and the rules read this table.
+None of them refers to an instruction by its name. Layouts are those of the PTX ISA, sections "Matrix
+multiply-accumulate operation using mma" and "Asynchronous warpgroup level matrix operations".
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,41 +123,28 @@ class Atom(NamedTuple):
         return math.prod(sizes[name] for name in order)
 
 
-_QUADS: dict[str, Any] = {
-    "lanes": (("g", 8), ("t", 4)), "registers": (("h", 2), ("v", 2)), "row": "h*8 + g", "column": "t*2 + v",
-    "b_column": "g", "a_order": ("u", "h"), "b_order": ("u",),
-}  # fmt: skip
+def _field(value: Any) -> Any:
+    """Return a field of an atom for a value of `atoms.toml`: pairs for a table of axes, a tuple for a list."""
+    if isinstance(value, dict):
+        return tuple(value.items())
+    if isinstance(value, list):
+        return tuple(Spelling(**part) if isinstance(part, dict) else part for part in value)
+    return value
 
 
-def _asynchronous(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom:
-    """Return the atom of a product by four warps.
-
-    Each warp has 16 rows of the result, and all columns, eight as `m16n8k16` has them. Sixteen columns (q) are two such
-    eights (s): a result's columns are the depth (u) of a left operand of the next product. within: the elements of a
-    word.
-    """
-    return Atom(
-        name, 64, columns, 8 * within, dtypes, "f32", 90,
-        lanes=(("p", 4), ("g", 8), ("t", 4)), registers=(("q", columns // 16), ("s", 2), ("h", 2), ("v", 2)),
-        depth=(("u", 2), ("w", within)), row="p*16 + h*8 + g", column="q*16 + s*8 + t*2 + v", b_column="q*16 + s*8 + g",
-        place=f"u*{4 * within} + t*{within} + w", a_order=("u", "h"), b_order=(), asynchronous=True, newest=90,
-    )  # fmt: skip
+def _atoms(name: str, columns: list[int], registers: dict[str, int], **entry: Any) -> Iterator[Atom]:
+    """Yield the atoms of an entry of `atoms.toml`, one for each number of columns."""
+    fields = {field: _field(value) for field, value in entry.items()}
+    for n in columns:
+        sixteens = {"q": n // 16} if fields.get("asynchronous") else {}
+        yield Atom(name.format(n), n=n, registers=_field(sixteens | registers), **fields)
 
 
-ASYNCHRONOUS_COLUMNS = range(256, 31, -16)  # rules take the first that fits: the most columns
-_ALL: tuple[Atom, ...] = (
-    Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
-         depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
-    Atom("m16n8k8", 16, 8, 8, ("f32",), "f32", 80, depth=(("u", 2),), place="u*4 + t", **_QUADS),
-    Atom("m16n8k32", 16, 8, 32, ("i8",), "i32", 80,
-         depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", **_QUADS),
-    Atom("m16n8k32_f8", 16, 8, 32, ("e4m3", "e5m2"), "f32", 89,
-         depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", mixed=True,
-         spelled=(Spelling(products=2, additions=4, conversions=2, sm=90, newest=119),), **_QUADS),
-    *(_asynchronous(f"m64n{n}k16", n, ("bf16", "f16"), 2) for n in ASYNCHRONOUS_COLUMNS),
-    *(_asynchronous(f"m64n{n}k32_f8", n, ("e4m3", "e5m2"), 4) for n in ASYNCHRONOUS_COLUMNS),
-)  # fmt: skip
-ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
+ATOMS: dict[str, Atom] = {
+    atom.name: atom
+    for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
+    for atom in _atoms(name, **entry)
+}
 
 
 class AtomRecord(NamedTuple):
@@ -187,7 +177,7 @@ def atoms_of(sm: int) -> tuple[AtomRecord, ...]:
             Var(atom.name), tuple(map(Var, atom.dtypes)), Var(atom.sums), atom.asynchronous, atom.across,
             atom.m, atom.n, atom.k, **dict(atom.axes),
         )
-        for atom in _ALL
+        for atom in ATOMS.values()
         if atom.on(sm)
     )  # fmt: skip
 

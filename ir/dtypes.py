@@ -1,7 +1,9 @@
-"""The dtypes of programs, in one table: their names in C++, numpy and torch, and the size of an element."""
+"""The dtypes of programs, in a table, `dtypes.toml`: names in C++, numpy and torch, and the size of an element."""
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
 from typing import Literal, NamedTuple
 
 DtypeName = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8"]
@@ -20,19 +22,9 @@ class Dtype(NamedTuple):
     torch: str
 
 
+# A pack reads its own copy of the table, and is an archive.
 DTYPES: dict[str, Dtype] = {
-    "f32": Dtype("float", 4, "float32", "float32"),
-    "f16": Dtype("f16", 2, "float16", "float16"),
-    "bf16": Dtype("bf16", 2, "uint16", "bfloat16"),
-    "i32": Dtype("int", 4, "int32", "int32"),
-    "i64": Dtype("long long", 8, "int64", "int64"),
-    "b8": Dtype("bool", 1, "bool", "bool"),
-    "f64": Dtype("double", 8, "float64", "float64"),
-    "i16": Dtype("i16", 2, "int16", "int16"),
-    "i8": Dtype("i8", 1, "int8", "int8"),
-    "u8": Dtype("u8", 1, "uint8", "uint8"),
-    "e4m3": Dtype("e4m3", 1, "uint8", "float8_e4m3fn"),
-    "e5m2": Dtype("e5m2", 1, "uint8", "float8_e5m2"),
+    name: Dtype(*fields) for name, fields in tomllib.loads((files(__package__) / "dtypes.toml").read_text()).items()
 }
 COMPUTING_FLOATS = ("f32", "f16", "bf16", "f64")  # PyTorch adds and multiplies them, and models may be of them
 FLOAT_NAMES = {name: ours for ours in COMPUTING_FLOATS for name in (ours, DTYPES[ours].torch)}  # ours and torch's

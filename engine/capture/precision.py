@@ -20,16 +20,16 @@ from ..language.rule import policy
 CHOICES = ("auto", "on", "off")
 AS_CPU = "auto on a CPU"  # which has no TF32: for tensors of a CPU that are compiled for no target in particular
 # By the number of `rules/policy.rw` that says whether their products are in TF32.
-OPERATORS = {
-    "tf32_convolutions": (
-        "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Convolution",
-        "ConvolutionBackward",
-    ),
-    "tf32_products": (
-        "Addbmm", "Addmm", "Baddbmm", "Bilinear", "Bmm", "ChainMatmul", "Einsum", "Inner", "LinalgMatmul",
-        "LinalgMultiDot", "Linear", "Matmul", "Mm", "ScaledDotProductAttention", "Tensordot",
-    ),
-}  # fmt: skip
+_OPERATORS = {
+    "tf32_convolutions": """
+        Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Convolution ConvolutionBackward
+    """,
+    "tf32_products": """
+        Addbmm Addmm Baddbmm Bilinear Bmm ChainMatmul Einsum Inner LinalgMatmul LinalgMultiDot Linear Matmul Mm
+        ScaledDotProductAttention Tensordot
+    """,
+}
+OPERATORS = {number: tuple(ops.split()) for number, ops in _OPERATORS.items()}
 
 
 def tf32_numbers(choice: str = "auto") -> dict[str, int]:

@@ -56,7 +56,7 @@ OPTIONAL = (
     ("huggingface_hub", "huggingface_hub", "hub", "models by their id"),
     ("egglog", "egglog", "explore", "--explore, and candidates in `dplc tune`"),
     ("z3", "z3-solver", "prove", "proofs in `dplc check`"),
-    ("hypothesis", "hypothesis", "check", "the pytest plugin"),
+    ("hypothesis", "hypothesis", "check", "`dplc check`"),
     ("PyCUDA", "pycuda", "cuda", "launches on a GPU"),
 )
 

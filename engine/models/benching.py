@@ -240,11 +240,10 @@ MOST_STATEMENTS = 8192  # of a kernel once its loops are unrolled: the assembler
 UNROLLED = 4  # iterations, in this count, of a loop that the assembler may unroll
 ROOT = Path(__file__).resolve().parents[2]
 # What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
-RUNNER = (
-    "ir/diagnostic.py", "ir/dtypes.py", "codegen/arrays.py", "codegen/compiler.py", "codegen/driver.py",
-    "codegen/judge.py", "codegen/kernel.py", "codegen/pack/contents.py", "codegen/pack/runner.py",
-    "codegen/pack/worker.py",
-)  # fmt: skip
+RUNNER = """
+    ir/diagnostic.py ir/dtypes.py ir/dtypes.toml codegen/arrays.py codegen/compiler.py codegen/driver.py
+    codegen/judge.py codegen/kernel.py codegen/pack/contents.py codegen/pack/runner.py codegen/pack/worker.py
+"""
 PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
 MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
 
@@ -447,7 +446,7 @@ def _files(
     yield CONTENTS, msgspec.json.encode(head)
     yield "__main__.py", MAIN
     yield from ((f"dplc/{folder}__init__.py", "") for folder in PACKAGES)
-    yield from ((f"dplc/{name}", (ROOT / name).read_bytes()) for name in RUNNER)
+    yield from ((f"dplc/{name}", (ROOT / name).read_bytes()) for name in RUNNER.split())
     yield from ((f"include/{path.name}", path.read_bytes()) for path in sorted(HEADERS.glob("*.cuh")))
     for kernel in kernels:
         name = _texts([kernel])

@@ -189,11 +189,11 @@ def _own(node: Any) -> Changed:
         yield f"operands of `{expression(node)}` exchanged", replace(node, items=node.items[::-1])
 
 
-OTHER = {
-    "+": "-", "-": "+", "*": "+", "//": "%", "%": "//", "<": "<=", "<=": "<", ">": ">=", ">=": ">",
-    "add": "subtract", "subtract": "add", "multiply": "add", "maximum": "minimum", "minimum": "maximum",
-    "exp": "expm1", "sqrt": "rsqrt", "less": "less_equal", "greater": "greater_equal", "logical_and": "logical_or",
-}  # fmt: skip
+_OTHER = """
+    + -, - +, * +, // %, % //, < <=, <= <, > >=, >= >, add subtract, subtract add, multiply add, maximum minimum,
+    minimum maximum, exp expm1, sqrt rsqrt, less less_equal, greater greater_equal, logical_and logical_or
+"""
+OTHER = dict(pair.split() for pair in _OTHER.split(","))
 ORDERED = ("subtract", "divide", "less", "greater", "pow", "floor_divide", "remainder")
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar
 
 from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
 
-CLAUSES = (
-    "match", "rewrite", "require", "prefer", "decreases", "let", "pick", "because", "example", "examples", "gives",
-    "guards", "form", "split", "rule", "on", "override", "number", "fact", "pipeline", "pass", "without",
-    "each", "inside", "with", "choose", "minimising", "maximising", "one", "of", "after", "before", "first", "last",
-    "as", "graph", "kernel",
-)  # fmt: skip
-FLOW = ("for", "in", "if", "else", "and", "or", "not", "load", "mat", "by", "drop")
-VALUES = ("true", "false", "none", "inf", "BLOCK", "THREAD", "REG", "VEC", "SYNC", "ASYNC", "TMA")
+CLAUSES = """
+    match rewrite require prefer decreases let pick because example examples gives guards form split rule on override
+    number fact pipeline pass without each inside with choose minimising maximising one of after before first last as
+    graph kernel
+"""
+FLOW = "for in if else and or not load mat by drop"
+VALUES = "true false none inf BLOCK THREAD REG VEC SYNC ASYNC TMA"
 
-_whole = partial(words, prefix=r"\b", suffix=r"\b")
+
+def _whole(text: str) -> words:
+    return words(text.split(), prefix=r"\b", suffix=r"\b")
 
 
 class RuleLexer(RegexLexer):

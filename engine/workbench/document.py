@@ -225,10 +225,11 @@ def _misses(error: DplcError, names: set[str]) -> bool:
 # ---- Queries about a position in a rule file: meaning, completions, definition, references.
 
 WORD = re.compile(r"[A-Za-z_]\w*")
-BEGINNINGS = (  # words that begin a line
-    "rule", "number", "fact", "pipeline", "form", "guards", "without", "override", "match", "require", "prefer", "let",
-    "decreases", "pick", "split", "rewrite", "example", "gives", "else", "because",
-)  # fmt: skip
+# Words that begin a line.
+BEGINNINGS = """
+    rule number fact pipeline form guards without override match require prefer let decreases pick split rewrite example
+    gives else because
+"""
 LOOP = "For"
 
 
@@ -305,7 +306,7 @@ def completions(at: At) -> list[Word]:
         (r"@\w*", "keyword", ATTRIBUTES),
         (r"(?:override +)?rule .*\bon +\w*", "keyword", LEVELS),
         (r"(?:\s+(?:pass|one of)\b|\s*without ).*", "rule", dict.fromkeys((*rules.passes, *rules.rules), "")),
-        (r"\w*", "keyword", dict.fromkeys(BEGINNINGS, "")),
+        (r"\w*", "keyword", dict.fromkeys(BEGINNINGS.split(), "")),
         (r".*:\s*\w+=\w*", "constant", dict.fromkeys(filter(str.isupper, CLOSED["Role"]), "role")),  # `i:32=THREAD`
         *(
             (rf".*\b{field}=\w*", "constant", dict.fromkeys(CLOSED[kind], field))

@@ -144,7 +144,7 @@ def nodes() -> Iterator[Word]:
         extents = f"{atom.m}x{atom.k} by {atom.k}x{atom.n}"
         who, machines = ("Four warps multiply", "on") if atom.asynchronous else ("A warp multiplies", "from")
         says = f"{who} {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; {machines} sm_{atom.sm}."
-        yield Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py")
+        yield Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.toml")
     yield machine()
 
 

@@ -33,19 +33,7 @@ _READABLE: dict[str, str] = _MESSAGES["tokens"]
 _FILE = (
     "a rule file holds rules, numbers, facts, forms, guards, pipelines and `without`; a dump holds kernels or graphs"
 )
-_CLAUSES = (
-    "match",
-    "let",
-    "pick",
-    "split",
-    "guards",
-    "require",
-    "prefer",
-    "decreases",
-    "rewrite",
-    "example",
-    "gives",
-)
+_CLAUSES = "match let pick split guards require prefer decreases rewrite example gives"
 _QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
 # A line that is a condition: a query or a comparison.
@@ -229,7 +217,7 @@ def _in_rule(source: Source, line: int) -> bool:
     """Return whether a line is among the clauses of a rule."""
     above = (source.line(n) for n in range(line - 1, 0, -1))
     first = next(
-        (text for text in above if re.match(r"(override )?[a-z]", text) and text.split()[0] not in _CLAUSES), ""
+        (text for text in above if re.match(r"(override )?[a-z]", text) and text.split()[0] not in _CLAUSES.split()), ""
     )
     return bool(re.match(r"(override )?rule\b", first))
 

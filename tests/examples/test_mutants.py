@@ -61,7 +61,7 @@ def tree(tmp_path: Path) -> Path:
 
 def run(tree: Path, *options: str) -> str:
     command = [sys.executable, str(tree / "examples/benches/mutants.py"), "--count", "10", *options]
-    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # ours is in the real package
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # empty files stand for some
     return subprocess.run(command, capture_output=True, text=True, check=False, env=alone).stdout
 
 

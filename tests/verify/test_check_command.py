@@ -1,8 +1,7 @@
-"""`dplc check` on the command line, and the pytest plugin on a user's file."""
+"""`dplc check` on the command line."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import re
 from pathlib import Path
@@ -14,7 +13,6 @@ from dplc.engine.cli import check as command
 from dplc.engine.cli.app import main
 from dplc.engine.language.rule import BUILT_IN
 
-pytest_plugins = ["pytester"]
 SIGN = next(broken for broken in BROKEN if broken.what == "sign error")
 GOOD = """
 rule halve_by_multiplying on tensor
@@ -87,6 +85,16 @@ def test_a_wrong_rule_and_its_file(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "minus_minus" in err
     file.write_text(SIGN.text.replace("y = subtract(x, z)", "y = add(x, z)"))
     assert call(capsys, *again)[0] == 0
+
+
+def test_a_wrong_override_for_one_device_fails_beside_a_right_rule(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "here.rw"
+    here = GOOD.replace("rule", "override rule").replace("tensor", "tensor for h200").replace("0.5", "0.25")
+    file.write_text(GOOD + here)
+    code, out, _ = call(capsys, str(file), "--examples", "10", "--out", str(tmp_path))
+    assert code == 1 and "here.rw:8: rule `halve_by_multiplying` is wrong" in out
 
 
 def test_static_mistakes_of_our_own_files_are_told_where_these_are_named(
@@ -219,33 +227,3 @@ def test_an_unknown_rule_is_a_usage_error(capsys: pytest.CaptureFixture[str]) ->
     code, _, err = call(capsys, "--rule", "add_zeros")
     assert code == 2
     assert "add_zero" in err
-
-
-def plugin() -> tuple[str, ...]:
-    """How to load the plugin where the package was installed before it had one."""
-    entries = importlib.metadata.entry_points(group="pytest11")
-    return () if "dplc" in entries.names else ("-p", "dplc.engine.verify.pytest_plugin")
-
-
-def test_the_fixture_and_the_items(pytester: pytest.Pytester) -> None:
-    here = GOOD.replace("rule", "override rule").replace("tensor", "tensor for h200").replace("0.5", "0.25")
-    pytester.makefile(".rw", good=GOOD, bad=SIGN.text, here=GOOD + here)
-    pytester.makepyfile(
-        """
-        import pytest
-
-        def test_good(check_rules):
-            (verdict,) = check_rules("good.rw", examples=10)
-            assert verdict.firings
-
-        def test_bad(check_rules):
-            with pytest.raises(AssertionError, match="minus_minus"):
-                check_rules("bad.rw", examples=10)
-            with pytest.raises(AssertionError, match="here.rw:7: rule `halve_by_multiplying` is wrong"):
-                check_rules("here.rw", examples=10)
-        """
-    )
-    pytester.runpytest_inprocess(*plugin()).assert_outcomes(passed=2)
-    result = pytester.runpytest_inprocess(*plugin(), "--dplc-check", "--dplc-examples=10", "bad.rw", "here.rw")
-    result.assert_outcomes(passed=1, failed=2)
-    result.stdout.fnmatch_lines(["*rule `minus_minus` is wrong*", "*graph g*", "*halve_by_multiplying for h200*"])
