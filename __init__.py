@@ -38,7 +38,6 @@ _HOME = {
     "Shares": "engine.torch_backend",
     "DplcError": "ir.diagnostic",
     "programs_of": "engine.verify.run",
-    "load_ipython_extension": "engine.view.live_program",
 }
 
 

@@ -19,7 +19,6 @@ from ..codegen.launch import CudaExecutor, Executor, executor
 from ..codegen.target import Target, target_of
 from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..ir.text import html
 from .capture.capture import capture
 from .capture.fx_rewrites import Function
 from .capture.precision import AS_CPU
@@ -49,7 +48,7 @@ from .run.calls import (
     run_reference,
     sizes_of_call,
 )
-from .schedule.scheduling import StoredSchedules, predictions, stored_schedules
+from .schedule.scheduling import StoredSchedules, stored_schedules
 
 LOG = logging.getLogger("dplc")
 DEVICES = ("cuda", "emulator", "reference")
@@ -232,22 +231,6 @@ class Compiled(Served):
     def __repr__(self) -> str:
         kernels = ", ".join(kernel.name for kernel in self.compilation.cuda_kernels)
         return f"<dplc.Compiled for {self.device}: {kernels}>"
-
-    def _repr_html_(self) -> str:
-        """Return HTML for notebooks: the kernels with their predicted times, their CUDA, and the rules that fired."""
-        made = self.compilation
-        pairs = zip(made.cuda_kernels, predictions(made.kernels, made.target), strict=True)
-        rows = [
-            (kernel.name, " x ".join(map(str, kernel.grid)), str(kernel.block), f"{kernel.smem} B",
-             f"{prediction.seconds * 1e6:.2f} us", prediction.binding)
-            for kernel, prediction in pairs
-        ]  # fmt: skip
-        titles = ("kernel", "grid", "threads", "shared memory", f"predicted, {made.target.name}", "bound by")
-        pieces = [html.heading(f"dplc.Compiled for {self.device}"), html.table(titles, rows)]
-        pieces += [html.folded(f"CUDA of {kernel.name}", html.code(kernel.text)) for kernel in made.cuda_kernels]
-        if self.trace is not None:
-            pieces.append(html.folded("what the rules did", html.code(str(self.trace))))
-        return html.together(*pieces).text
 
 
 def compile(

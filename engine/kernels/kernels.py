@@ -31,8 +31,6 @@ from ...ir.tensor import (
     postorder,
     supplied,
 )
-from ...ir.text import html
-from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
 from ..capture.precision import tf32_operators
 from ..language import core as s
@@ -483,11 +481,6 @@ class Candidate:
         if self.problem:
             made += f"; cannot be lowered: {self.problem}"
         return str(self.kernels), f"{self.bytes / 1e6:.2f} MB", f"{self.predicted_us:.1f} us", made
-
-    def _repr_html_(self) -> str:
-        """Return the figures and the program of a candidate for notebooks."""
-        program = html.folded("program", html.code(print_graph(self.graph)))
-        return html.together(html.table(FIGURES, [self.cells]), program).text
 
     def record(self) -> dict[str, object]:
         """Return the record for `--json`."""

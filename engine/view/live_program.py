@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,16 +19,11 @@ import msgspec
 
 from ...codegen.compiler import BuildError
 from ...codegen.target import Target
-from ...codegen.target import target as default_target
-from ...ir.diagnostic import DplcError, Source, UsageError
-from ...ir.text import html
-from ...ir.text.html import Html
+from ...ir.diagnostic import DplcError, Source
 from ...ir.text.programs import print_program
-from ..capture.capture import capture_text
 from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler, Stopwatch, Values, compiler_with
-from ..language.check import require
-from ..language.rule import RuleSet, load, read_rules
+from ..language.rule import read_rules
 from ..rewrite.trace import Firing, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
 from .provenance import Column, column_records, source_and_torch
@@ -275,63 +269,3 @@ class BackgroundJobs:
 
         fusing = Fusing(self._values, WAYS if self.search.explore else 1)
         return search_record(fusing, tries, report) | {"each": tries, "running": False}
-
-
-# ---- `%load_ext dplc`: a notebook cell that is a rule, and its effect on a program as the output.
-#
-#     %%dplc_rule torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))
-#     rule product_of_exponentials on tensor
-#     ...
-#
-# The first line takes the text of `-c`. Without a text, the cell uses that of the preceding cell. dplc compiles the
-# program without the rule and with it.
-
-CELL = "the cell"
-SHOWN = 12  # number of firings and refusals shown in full
-UNASKED = "No pass contains the rule: check its level, and `dplc rules list --rules FILE`."
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Register the cell magic. IPython calls it on `%load_ext dplc`."""
-    last = ""
-
-    def dplc_rule(line: str, cell: str) -> Html | None:
-        """Compile a program with the rules of the cell, and show what they change."""
-        nonlocal last
-        last = line.strip() or last
-        try:
-            if not last:
-                raise UsageError("a program is needed", hint="%%dplc_rule torch.relu(torch.randn(8))")
-            return effect(cell, last)
-        except DplcError as error:
-            print(error.render(), file=sys.stderr)
-            return None
-
-    shell.register_magic_function(dplc_rule, "cell", "dplc_rule")
-
-
-def effect(cell: str, text: str) -> Html:
-    """Show the effect of rules on a `-c` program. Raises DplcError for wrong rules or programs."""
-    file = read_rules(Source(CELL, cell))
-    rules = RuleSet((*load().files, file))
-    require(rules, {CELL})
-    machine, captured = default_target(), capture_text(text)
-    before, after = (compiler_with(machine, given, trace=Trace()).compile(captured) for given in (None, rules))
-    names = {rule.name for rule in file.rules}
-    events = [event for event in after.events if event.rule in names]
-    fired = [event for event in events if isinstance(event, Firing)]
-    times = f"fired {len(fired)} time{'s' * (len(fired) > 1)}" if fired else "did not fire"
-    shown = [html.folded(event.line(), html.difference(event.diff()), True) for event in fired[:SHOWN]]
-    shown = shown or [html.line(event.line()) for event in events[:SHOWN]] or [html.line(UNASKED)]
-    was, now = (made.predicted_seconds * 1e6 for made in (before, after))
-    change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
-    diff = [*difference(before.cuda, after.cuda, 3)]
-    cuda = html.line("The CUDA is the same.")
-    if diff:
-        cuda = html.folded("what it changes in the CUDA", html.difference(diff))
-    return html.together(
-        html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}"),
-        *shown,
-        html.line(f"{change} for {machine.name}"),
-        cuda,
-    )
