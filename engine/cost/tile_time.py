@@ -71,11 +71,6 @@ class Product(NamedTuple):
     guarded: bool = False
     work: float = 0.0
 
-    @property
-    def grouped(self) -> bool:
-        """Whether groups of four warps multiply."""
-        return self.unit == GROUP
-
 
 class Decisions(NamedTuple):
     """Decisions of a schedule, in their order, each an array with an entry for each candidate.

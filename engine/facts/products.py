@@ -51,6 +51,16 @@ def product_of(site: Site, *names: Var) -> Product | None:
     return found and _product(site, *found)
 
 
+@fact("blocks_alike(any, int, int) -> int", "tile")
+def blocks_alike(site: Site, product: Product | None, extent: Size | int, side: int) -> int:
+    """Return what the blocks along a side of a product are rounded up to, so that clusters divide them (WGMMA).
+
+    Blocks of a number that is known are as they are. Those of a size are whole clusters, where there is more than one.
+    """
+    grouped = product is not None and product.unit == GROUP and not isinstance(extent, int)
+    return policy(site.target).cluster_blocks if grouped and at_hint(extent) > side else 1
+
+
 @fact("widest_pair(name, name) -> bool", "tile")
 def widest_pair(site: Site, i: Var, j: Var) -> bool:
     """Return whether two axes are those along which the largest product of a kernel has the most outputs."""
