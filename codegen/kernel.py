@@ -10,12 +10,14 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DTYPES, DtypeName
 
 if TYPE_CHECKING:  # a machine that measures a pack has no IRs
+    from ..ir.program import Slot
     from ..ir.tensor import OperatorCall
 
 Role = Literal["in", "out", "tensor_map"]
@@ -147,11 +149,30 @@ class CudaKernel:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """Launches `first` to `end` (exclusive) of a program, which run `times` times."""
+
+    first: int
+    end: int
+    times: int
+
+
+@dataclass(frozen=True)
 class Launch:
-    """One step of a program: a kernel and the buffer each of its parameters points to."""
+    """One step of a program: a kernel, and the buffer and the byte in it that each of its parameters points to.
+
+    place: of the launch in the program; iteration: of the loop that it is in.
+    """
 
     kernel: CudaKernel
     buffers: tuple[str, ...]
+    offsets: tuple[int, ...]
+    place: int
+    iteration: int = 0
+
+    def addresses(self, places: Mapping[str, int]) -> list[int]:
+        """Return the address of each parameter, given those of the buffers."""
+        return [places[name] + offset for name, offset in zip(self.buffers, self.offsets, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -179,7 +200,8 @@ class Program:
     caller (constants are the ones that stay the same from run to run: weights, folded tables); outputs and temporaries
     are allocated by the executor: temporaries in one piece where an arena says how (`with_arena`).
 
-    calls: of torch, in their order. They read and write buffers as launches do.
+    calls: of torch, in their order. They read and write buffers as launches do. loops: runs of launches that are done
+    again and again, in their order; slots: the parts of buffers by the names that launches have for them.
 
     aliases: {output: the input whose memory it takes}. Such an input is used up: after a run its array holds either
     what it held or the output. Whether kernels may do that is for those to know who see their index maps
@@ -195,14 +217,20 @@ class Program:
     arena: Arena = Arena(0, {})
     aliases: Mapping[str, str] = field(default_factory=dict)
     calls: tuple[TorchCall, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    slots: Mapping[str, Slot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = Counter(buffer.name for buffer in self.buffers())
+        names = Counter(buffer.name for buffer in self._places())
         repeated = sorted(name for name, count in names.items() if count > 1)
         if repeated:
             raise ValueError(f"buffers declared twice in one program: {', '.join(repeated)}")
         if self.bindings and len(self.bindings) != len(self.kernels):
             raise ValueError(f"{len(self.bindings)} bindings for {len(self.kernels)} kernels")
+        for slot in self.slots.values():
+            if slot.step and (part := self._bytes[slot.whole] // slot.parts) % POINTER_ALIGNMENT:
+                what = f"a step of a loop reads or writes {part} bytes of `{slot.whole}`"
+                raise DplcError(what, hint=f"let it take a multiple of {POINTER_ALIGNMENT} bytes: pad the rows")
         self._check_launches()
         self._check_aliases()
 
@@ -210,19 +238,50 @@ class Program:
         """Return every buffer of the program, inputs first."""
         return (*self.inputs, *self.constants, *self.outputs, *self.temporaries)
 
+    @cached_property
+    def _bytes(self) -> dict[str, int]:
+        return {buffer.name: buffer.nbytes for buffer in self._places()}
+
+    def _places(self) -> Iterator[Buffer]:
+        """Yield what the names of launches may mean: buffers and slots."""
+        yield from self.buffers()
+        for x in (slot.param for slot in self.slots.values()):
+            yield Buffer(x.name, x.dtype, x.shape)  # type: ignore[arg-type]
+
     def launches(self) -> Iterator[Launch]:
-        """Yield the launches in order."""
-        for index, kernel in enumerate(self.kernels):
-            names = self.bindings[index] if self.bindings else tuple(param.name for param in kernel.params)
-            yield Launch(kernel, names)
+        """Yield the launches in order, those of a loop once."""
+        return map(self._launch, range(len(self.kernels)))
+
+    def _launch(self, place: int, iteration: int = 0) -> Launch:
+        found = []
+        for name in self._names(place):
+            offset = 0
+            while (slot := self.slots.get(name)) is not None:
+                if slot.first and not iteration:
+                    name = slot.first
+                else:
+                    name = slot.whole
+                    part = self._bytes[name] // slot.parts
+                    offset += (slot.start + iteration * slot.step) % slot.parts * part
+            found.append((name, offset))
+        names, offsets = zip(*found, strict=True) if found else ((), ())
+        return Launch(self.kernels[place], names, offsets, place, iteration)
+
+    def _names(self, place: int) -> tuple[str, ...]:
+        """Return the buffers or slots of the parameters of a launch."""
+        return self.bindings[place] if self.bindings else tuple(param.name for param in self.kernels[place].params)
 
     def steps(self) -> Iterator[Launch | TorchCall]:
-        """Yield the launches and the calls of torch in order."""
-        calls = list(self.calls)
-        for place, launch in enumerate(self.launches()):
+        """Yield the launches and the calls of torch in order, each launch of a loop as often as it runs."""
+        calls, place = list(self.calls), 0
+        loops = {loop.first: loop for loop in self.loops}
+        while place < len(self.kernels):
             while calls and calls[0].after <= place:
                 yield calls.pop(0)
-            yield launch
+            loop = loops.get(place, Loop(place, place + 1, 1))
+            for iteration in range(loop.times):
+                yield from (self._launch(each, iteration) for each in range(loop.first, loop.end))
+            place = loop.end
         yield from calls
 
     def distinct_kernels(self) -> tuple[CudaKernel, ...]:
@@ -230,14 +289,14 @@ class Program:
         return tuple({kernel.name: kernel for kernel in self.kernels}.values())
 
     def _check_launches(self) -> None:
-        known = {buffer.name: buffer for buffer in self.buffers()}
+        known = {buffer.name: buffer for buffer in self._places()}
         read_only = {buffer.name for buffer in (*self.inputs, *self.constants)}
         texts: dict[str, str] = {}
         for launch in self.launches():
             where = f"kernel `{launch.kernel.name}`"
             if texts.setdefault(launch.kernel.name, launch.kernel.text) != launch.kernel.text:
                 raise ValueError(f"two different kernels of one program are named `{launch.kernel.name}`")
-            for param, name in zip(launch.kernel.params, launch.buffers, strict=True):
+            for param, name in zip(launch.kernel.params, self._names(launch.place), strict=True):
                 if name not in known:
                     raise ValueError(f"{where} takes `{name}`, which is not a buffer of the program")
                 if (known[name].dtype, known[name].nbytes) != (param.dtype, param.nbytes):
@@ -294,13 +353,17 @@ def plan(program: Program) -> Arena:
 
 
 def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
-    """Return {temporary: (the first launch that uses it, the last)}."""
+    """Return {temporary: (the first launch that uses it, the last)}. What an iteration finds lives through its loop."""
     names = {buffer.name for buffer in program.temporaries}
     lives: dict[str, tuple[int, int]] = {}
-    for place, launch in enumerate(program.launches()):
-        for name in launch.buffers:
+    for launch in program.launches():
+        around = [loop for loop in program.loops if loop.first <= launch.place < loop.end]
+        for given, name in zip(program._names(launch.place), launch.buffers, strict=True):
+            first, last = launch.place, launch.place
+            if around and given in program.slots:
+                first, last = around[0].first, around[0].end - 1
             if name in names:
-                lives[name] = (lives.get(name, (place, place))[0], place)
+                lives[name] = min(first, lives.get(name, (first, last))[0]), max(last, lives.get(name, (0, 0))[1])
     for step in program.calls:  # as if the launches before and after it used the buffers
         for param in (*step.call.given, *step.call.results):
             if param.name in names:

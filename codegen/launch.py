@@ -324,7 +324,7 @@ class CudaSession(PlacedProgram):
     def launch(self, place: int) -> None:
         """Run one launch of the program again, on the buffers of the latest run."""
         (launch,) = itertools.islice(self.program.launches(), place, place + 1)
-        values = arguments(launch.kernel, [self._latest[1][name] for name in launch.buffers])
+        values = arguments(launch.kernel, launch.addresses(self._latest[1]))
         with self._executor.stream() as stream:
             self._executor.loaded(launch.kernel).launch(values, stream)
 
@@ -350,7 +350,7 @@ class CudaSession(PlacedProgram):
         try:
             with executor.gpu.side_stream() as stream:
                 graph = self._replays.graph(
-                    moving, stream.handle, lambda: executor.launch(self.program.launches(), places, stream)
+                    moving, stream.handle, lambda: executor.launch(self.program.steps(), places, stream)
                 )
                 if graph is not None:
                     graph.replay(current)
@@ -497,10 +497,10 @@ class CudaExecutor:
         """Return the torch device that a tensor lies on."""
         return tensor.device
 
-    def launch(self, launches: Iterable[Launch], places: Mapping[str, int], stream: Any) -> None:
+    def launch(self, launches: Iterable[Any], places: Mapping[str, int], stream: Any) -> None:
         """Enqueue launches, given the address of every buffer. To be called within `stream()`."""
         for launch in launches:
-            values = arguments(launch.kernel, [places[name] for name in launch.buffers])
+            values = arguments(launch.kernel, launch.addresses(places))
             self.loaded(launch.kernel).launch(values, stream)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:

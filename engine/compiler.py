@@ -10,11 +10,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from ..codegen.cache import forget_oldest
 from ..codegen.cuda import bound as bound_kernel
-from ..codegen.kernel import Buffer, CudaKernel, Program, TorchCall, with_arena
+from ..codegen.kernel import Buffer, CudaKernel, Loop, Program, TorchCall, with_arena
 from ..codegen.target import Target
-from ..ir.diagnostic import Source, UsageError, no_such
+from ..ir.diagnostic import DplcError, Source, UsageError, no_such
 from ..ir.expr import Size
 from ..ir.program import LEVELS, Kernel, Param, TensorType
 from ..ir.schemas import aten_name
@@ -22,14 +24,24 @@ from ..ir.sizes import AT_HINTS, Binding, hints, sizes_in, value_of
 from ..ir.substitute import with_sizes
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.programs import print_program
-from ..ir.torch import TorchOp
+from ..ir.torch import TorchGraph, TorchOp
 from .capture.capture import fold
 from .capture.export import export_lock
 from .capture.precision import tf32_line
 from .capture.signature import Capture
 from .cost.limits import program_seconds
 from .kernels.index_maps import push_renamings, uncut_outputs
-from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
+from .kernels.kernels import (
+    Buffers,
+    Candidate,
+    Plan,
+    Prepared,
+    buffers_of,
+    commute,
+    compile_graph,
+    launches_of,
+    with_loops,
+)
 from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.rule import RuleSet, built_in_files, policy, read_rules
@@ -97,13 +109,18 @@ class Compilation:
     @property
     def launched(self) -> tuple[int, ...]:
         """The index of the kernel of each launch."""
-        return tuple(step.index for step in self.steps.steps)
+        return tuple(step.index for step in self.steps.steps for _ in range(self.times(step.place)))
 
     @property
     def predicted_seconds(self) -> float:
         """Predicted time of all launches, without calls of torch."""
         each = predictions(self.kernels, self.target)
         return sum(each[place].seconds for place in self.launched)
+
+    def times(self, place: int) -> int:
+        """Return how often a kernel of the plan runs: once, or in each iteration of its loop."""
+        around = (loop for loop in self.plan.loops if loop.first <= place < loop.end)
+        return next((int(value_of(loop.times, AT_HINTS)) for loop in around), 1)
 
     @property
     def calls_told(self) -> list[str]:
@@ -298,18 +315,33 @@ class Compiler(Scheduler):
         trace_algebra(self.trace, evidence, settled, graph, algebra.rules)
         return graph
 
-    def fused(self, values: Values) -> tuple[TensorGraph, Plan]:
-        """Cut a program into kernels as the rules decide in their order."""
+    def fused(self, values: Values, beside: Plan | None = None) -> tuple[TensorGraph, Plan]:
+        """Cut a program into kernels as the rules decide in their order. beside: as in `compile_graph`."""
         tools, trace = self.tools, self.trace
         graph = self.simplified(values.graph, values.origins, tools.commuting, commute)
         asked = None if trace is None else trace.asked
-        plan = compile_graph(graph, tools.fusion, self.target, values.origins, values.results, asked)
+        plan = compile_graph(graph, tools.fusion, self.target, values.origins, values.results, asked, beside=beside)
         trace_fusion(trace, plan, graph, tools.fusion.rules)
         return graph, plan
 
     def cut(self, captured: Capture) -> tuple[TensorGraph, Plan]:
         """Lower Torch IR to values and to kernels of Loop IR, cut as the rules decide."""
-        return self.fused(self.values(captured))
+        values = self.values(captured)
+        graph, plan = self.fused(values)
+        return graph, self.with_loops(values.captured, plan)
+
+    def with_loops(self, captured: Capture, plan: Plan) -> Plan:
+        """Return the plan of a program with the kernels of its loops."""
+
+        def body_plan(body: TorchGraph, around: Plan) -> Plan:
+            kinds = dict.fromkeys((param.name for param in body.ins), "input")
+            given = replace(captured, graph=body, kinds=kinds, tensors=dict.fromkeys(kinds, torch.empty(0)))
+            inside = replace(self, calls=CALLS[0]).values(given)
+            if inside.graph.calls:
+                raise DplcError("a loop inside of a loop is not supported")
+            return self.fused(inside, around)[1]
+
+        return with_loops(plan, body_plan)
 
     @export_lock()
     @collections_paused()
@@ -324,7 +356,7 @@ class Compiler(Scheduler):
             else:
                 graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
                 made_from = dict(chosen.origins)
-        made = self.compile_plan(values.captured, graph, plan, watch)
+        made = self.compile_plan(values.captured, graph, self.with_loops(values.captured, plan), watch)
         return replace(made, prepared=prepared, bounds=values.bounds, made_from=made_from, called=values.called)
 
     def compile_plan(
@@ -406,25 +438,38 @@ def launch_plan(
     A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
     their hints.
     """
-    placed = partial(buffer, sizes={**hints((plan.inputs, plan.outputs, plan.calls, kernels)), **sizes})
-    found = buffers_of(plan, made, kinds)
-    kept = (found.inputs, found.outputs, found.constants, found.temporaries)
-    inputs, outputs, constants, temporaries = (tuple(map(placed, params)) for params in kept)
+    sizes = {**hints((plan.inputs, plan.outputs, plan.calls, kernels)), **sizes}
+    placed = partial(buffer, sizes=sizes)
+    buffers = buffers_of(plan, made, kinds)
+    params = (buffers.inputs, buffers.outputs, buffers.constants, buffers.temporaries)
+    inputs, outputs, constants, temporaries = (tuple(map(placed, given)) for given in params)
     bindings = tuple(
         tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
     )
     launched = tuple(cuda[step.index] for step in made.steps)
-    calls = tuple(_calls(plan, made, kernels, placed.keywords["sizes"]))
-    return with_arena(Program(launched, inputs, outputs, constants, temporaries, bindings, calls=calls))
+    found = tuple(_calls(plan, made, kernels, sizes))
+    slots = {slot.param.name: with_sizes(slot, sizes) for loop in plan.loops for slot in loop.slots}
+    calls = tuple(x for x in found if isinstance(x, TorchCall))
+    loops = tuple(x for x in found if isinstance(x, Loop))
+    kept = launched, inputs, outputs, constants, temporaries, bindings
+    return with_arena(Program(*kept, calls=calls, loops=loops, slots=slots))
 
 
-def _calls(plan: Plan, made: Steps, kernels: Kernels, sizes: Binding) -> Iterator[TorchCall]:
-    """Yield the calls of torch, each after the last launch that writes what it reads, and after those before it."""
-    written = dict[str, int]()
+def _calls(plan: Plan, made: Steps, kernels: Kernels, sizes: Binding) -> Iterator[TorchCall | Loop]:
+    """Yield the loops, and the calls of torch.
+
+    A call runs after the last launch that writes what it reads, and after the calls and loops before it.
+    """
+    written, loops = dict[str, int](), {loop.call: loop for loop in plan.loops}
     for place, step in enumerate(made.steps, 1):
         written |= {step.buffers[param.name]: place for param in kernels[step.index].outs}
     after = 0
     for call in plan.calls:
+        if (loop := loops.get(call)) is not None:
+            inside = [n for n, step in enumerate(made.steps) if loop.first <= step.place < loop.end]
+            after = inside[-1] + 1
+            yield Loop(inside[0], after, int(value_of(loop.times, sizes)))
+            continue
         after = max((after, *(written.get(param.name, 0) for param in call.given)))
         written |= {param.name: after for param in call.results}
         yield TorchCall(with_sizes(call, sizes), after)

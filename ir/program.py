@@ -26,6 +26,22 @@ class Param(Node):
     shape: tuple[Expr, ...]
 
 
+class Slot(Node):
+    """A buffer that is one of the equal parts of another one, `whole`.
+
+    In iteration `n` of a loop it is the part of number `(start + n*step) % parts`. The first iteration has the buffer
+    `first` instead, if there is one. A step reads and writes the row of a stacked value of its number. What is carried
+    lies in a buffer of two parts: a step reads one and writes the other.
+    """
+
+    param: Param
+    whole: Name
+    start: Expr
+    step: int
+    parts: Expr
+    first: Name = ""
+
+
 class Stmt(Node):
     """A statement."""
 

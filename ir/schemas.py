@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from .dtypes import DTYPES as COMPUTED
 from .expr import Var, only_sizes
 from .node import REQUIRED, Node, Value
+from .torch import TorchGraph
 
 TABLE = Path(__file__).with_name("aten.json")
 
@@ -65,7 +66,16 @@ class Overload(NamedTuple):
     arguments: tuple[Argument, ...]
 
 
-GETITEM = Overload("getitem", (Argument("self", "Tensor[]"), Argument("index", "int")))
+# A loop: its body is a graph of carried values, of one row of each of `xs`, and of `reads`, which are the same in every
+# step. It gives the carried values of the next step, and rows. The results are the last carried values, and the stacked
+# rows.
+LOOP = "Scan"
+_OWN = {
+    "Getitem": Overload("getitem", (Argument("self", "Tensor[]"), Argument("index", "int"))),
+    LOOP: Overload(
+        "scan", (*(Argument(name, "Tensor[]") for name in ("init", "xs", "reads")), Argument("body", "graph"))
+    ),
+}
 
 
 def op_name(aten: str) -> str:
@@ -75,19 +85,19 @@ def op_name(aten: str) -> str:
 
 def names() -> frozenset[str]:
     """Return the names of all ops, in camel case."""
-    return frozenset(_table()["ops"]) | {"Getitem"}
+    return frozenset(_table()["ops"]) | _OWN.keys()
 
 
 def aten_name(op: str) -> str:
     """Return the name of an op in torch: `RmsNorm` is `rms_norm`. Raises KeyError for an unknown op."""
-    return "getitem" if op == "Getitem" else str(_table()["ops"][op]["aten"])
+    return _OWN[op].name if op in _OWN else str(_table()["ops"][op]["aten"])
 
 
 @functools.cache
 def overloads(op: str) -> tuple[Overload, ...]:
     """Return the overloads of an op in torch's order; none for an unknown op."""
-    if op == "Getitem":
-        return (GETITEM,)
+    if op in _OWN:
+        return (_OWN[op],)
     entry = _table()["ops"].get(op)
     if entry is None:
         return ()
@@ -144,6 +154,8 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 def fits(kind: str, value: Value) -> bool:
     """Return whether a field of this kind may hold a value. A name is a tensor, or a dtype if a dtype has that name."""
+    if kind == "graph" or isinstance(value, TorchGraph):
+        return kind == "graph" and isinstance(value, TorchGraph)
     if isinstance(value, Node) and only_sizes(value):
         value = 1  # a size is a number
     if kind.endswith("?"):

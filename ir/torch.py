@@ -13,7 +13,8 @@ class TorchOp(Stmt):
     """Captured op, `dst: f32[32, 64] = RmsNorm(x, normalized_shape=(64), weight=w, eps=1e-05)`.
 
     op: the ATen name in camel case. args: ((field, value), ...) in the schema's order, fields at their default left
-    out. A value is a number, bool, text, None, `Var` (another value, or a dtype such as `f32`) or a tuple of these.
+    out. A value is a number, bool, text, None, `Var` (another value, or a dtype such as `f32`) or a tuple of these; the
+    body of a loop (`Scan`) is a graph, whose names are those of no other value of the program.
     types: types of the results; several for ops that return several tensors (read with `Getitem`).
     """
 

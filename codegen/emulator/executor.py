@@ -113,12 +113,11 @@ class EmulatorSession(PlacedProgram):
             inputs[source].protect(writable=True)
             buffers[output] = inputs[source]
         buffers |= {b.name: DeviceBuffer(b) for b in (*program.outputs, *program.temporaries) if b.name not in buffers}
-        place = itertools.count()
         for step in program.steps():
             if isinstance(step, TorchCall):
                 _call(step, buffers)
                 continue
-            for born in self._births.get(next(place), ()):
+            for born in self._births.get(step.place, ()) if step.iteration == 0 else ():
                 born.spoil()
             self._launch(step, buffers)
         self._latest = buffers
@@ -133,8 +132,11 @@ class EmulatorSession(PlacedProgram):
         self._launch(tuple(self.program.launches())[place], self._latest)
 
     def _launch(self, launch: Launch, buffers: Mapping[str, DeviceMemory]) -> None:
-        params = launch.kernel.params
-        bound = {param.name: buffers[name] for param, name in zip(params, launch.buffers, strict=True)}
+        bound: dict[str, DeviceMemory] = {}
+        for param, name, offset in zip(launch.kernel.params, launch.buffers, launch.offsets, strict=True):
+            memory = buffers[name]
+            whole = memory.buffer.nbytes == param.nbytes
+            bound[param.name] = memory if whole else DeviceSlice(param, memory, offset)
         self._executor._launch(self._kernels, launch.kernel, bound)
 
 

@@ -321,7 +321,7 @@ class DeviceBuffer(DeviceMemory):
 class DeviceSlice(DeviceMemory):
     """Part of a larger buffer. It has no guards of its own: the memory next to it may be in use."""
 
-    def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
+    def __init__(self, buffer: Buffer, whole: DeviceMemory, offset: int) -> None:
         self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
         self.array = self.elements(whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes])
 

@@ -300,7 +300,7 @@ class BoundProgram:
         places |= {name: places[""] + offset for name, offset in arena.offsets.items()}
         loaded = {kernel.name: load(kernel) for kernel in program.distinct_kernels()}
         self.kernels = [loaded[kernel.name] for kernel in program.kernels]
-        self._values = [arguments(step.kernel, [places[name] for name in step.buffers]) for step in program.launches()]
+        self._values = [arguments(step.kernel, step.addresses(places)) for step in program.launches()]
 
     def result(self, name: str, dtype: str, shape: Sequence[int]) -> Any:
         """Return an output with its dtype and shape."""
@@ -363,7 +363,7 @@ def launch_alone(pack: OpenPack, case: PackedCase) -> None:
     stream = driver.stream()
     loaded = {kernel.name: load(driver, pack, kernel) for kernel in program.distinct_kernels()}
     for step in program.launches():
-        values = arguments(step.kernel, [places[name] for name in step.buffers])
+        values = arguments(step.kernel, step.addresses(places))
         driver.launch(loaded[step.kernel.name], values, stream)
     driver.synchronize()
     for address in places.values():

@@ -30,6 +30,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...ir.diagnostic import DplcError
+from .control_flow import recurrent
 from .fx_rewrites import Function, write_elements
 
 Ints = Sequence[int]
@@ -49,6 +50,7 @@ def by_types() -> AbstractContextManager[None]:
         "dropout": lambda x, rate, train: x.clone() if train and rate else x,  # PyTorch's own always copies
     }  # fmt: skip
     whole = {op: {COMPOSITE: kernel} for name, kernel in kernels.items() for op in _overloads(name)}
+    whole |= {op: dict.fromkeys((COMPOSITE, DispatchKey.Autograd), kernel) for op, kernel in _layers().items()}
     return replaced({**whole, aten.huber_loss.default: {DispatchKey.Meta: _huber_loss}})
 
 
@@ -404,8 +406,6 @@ FORMULAS = (
     """,
     # pools, back
     "max_unpool2d max_unpool3d",
-    # recurrent layers: a step after the other
-    "lstm gru rnn_tanh rnn_relu",
     # weights of a norm and a direction
     "_weight_norm_interface",
     # joining and shuffling
@@ -479,6 +479,8 @@ COMPOSITES = (
     # of complex numbers, whose parts floats have as well
     "isreal",
 )
+# Recurrent layers, by the formulas of `torch._decomp`: loops over the steps.
+RECURRENT = "lstm gru rnn_tanh rnn_relu"
 # Ops for whose derivative PyTorch has no formula: it derives their own.
 DERIVED = "grid_sampler_2d replication_pad1d replication_pad2d replication_pad3d"
 
@@ -511,12 +513,14 @@ def _own() -> dict[OpOverload, Function]:
         x: decomposition_table.get(x) or _composite(x) for x in _overloads(*FORMULAS)
     }
     found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES, *lists)}
+    found |= _layers()
     resizes = (*_overloads(RESIZES), *(getattr(aten, name).vec for name in BY_SIZES.split()))
     found |= {overload: partial(_resized, overload) for overload in resizes}
     found |= {overload: partial(_filled, overload) for overload in _overloads(FILLED)}
     # formulas of our own, and ops that are others by another name or without a check
     own: dict[str, Function] = {
-        "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
+        "alias_copy": aten.alias, "detach_copy": aten.clone,
+        "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
         "_foreach_zero": lambda tensors: [aten.zero(x) for x in tensors],
         "as_strided as_strided_copy": _in_order,  # a rule takes memory that is the elements in order
         "as_strided_scatter": _strided_scatter, "_grouped_mm": _grouped_mm, "ctc_loss": ctc_loss,
@@ -540,6 +544,12 @@ def _own() -> dict[OpOverload, Function]:
         }
     found |= {overload: formula for names, formula in own.items() for overload in _overloads(names)}
     return {overload: formula for overload, formula in found.items() if formula is not None}
+
+
+@cache
+def _layers() -> dict[OpOverload, Function]:
+    """Return {overload: its formula} of recurrent layers."""
+    return {overload: recurrent(decomposition_table[overload]) for overload in _overloads(RECURRENT)}
 
 
 def _filled(overload: OpOverload, *given: object, **options: object) -> Tensor:

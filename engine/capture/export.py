@@ -43,6 +43,7 @@ from ...ir.node import REQUIRED, Value, replace
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
+from .control_flow import CONTROL_FLOW, add_cond
 from .decompositions import UNASKED, by_types, decompose, table
 from .dynamic_shapes import Symbols, exported_shapes, stand_ins
 from .fx_rewrites import (
@@ -105,7 +106,7 @@ class Annotate(TorchFunctionMode):
     def __torch_function__(
         self, function: Function, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
-        if function in QUERIES:
+        if torch.compiler.is_dynamo_compiling() or function in QUERIES:  # dynamo traces the body of torch's scan
             return function(*args, **(kwargs or {}))
         self.last = span = self._places.here(sys._getframe(1), Root.forward.__code__)
         if any(level.key() != TransformType.Vmap for level in torch._C._functorch.get_interpreter_stack() or ()):
@@ -598,14 +599,15 @@ class Conversion:
         self._symbols = symbols
         self.tensors, self.kinds = dict[str, Tensor](), dict[str, str]()
         self.spans: dict[str, Span | str] = {}
-        self._values: dict[Node, Any] = {}  # a Var, or the tuple of Vars of a region
-        self._params: dict[str, Param] = {}  # every value by its name; of an op with several results the first
+        self.values: dict[Node, Any] = {}  # a Var, or the tuple of Vars of a region
+        self.params: dict[str, Param] = {}  # every value by its name; of an op with several results the first
         self._body: list[TorchOp] = []
+        self.inside: dict[str, TorchOp | None] | None = None  # what differs from step to step of a loop: None, a row
         self._used, self._tried = set(_RESERVED), dict[str, int]()
         for name in dict.fromkeys(
             size.name for given in inputs for size in given.sizes.values() if isinstance(size, Size)
         ):
-            if self._fresh(name) != name:
+            if self.fresh(name) != name:
                 raise UsageError(f"`{name}` is a word of the IRs: a size needs another name")
         nodes = placeholders(program)
         specs = dict(zip(nodes, program.graph_signature.input_specs, strict=True))
@@ -625,7 +627,7 @@ class Conversion:
                 label = kind if kind == "constant" else root.label(target)
                 kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else kind
                 held[id(tensor)] = self._placeholder(node, kind, label, tensor)
-            self._values[node] = held[id(tensor)]
+            self.values[node] = held[id(tensor)]
         names = dict(zip((node.name for node in user), self.inputs, strict=True))
         changed = _changed(program)
         outputs = program.graph.output_node().args[0][0 if aliases else len(changed) :]
@@ -636,27 +638,27 @@ class Conversion:
             self.writes = tuple(
                 names.get(spec.target) or functools.partial(operator.attrgetter(spec.target), root) for spec in changed
             )
-        self._region(program.graph_module, outputs)
+        self.region(program.graph_module, outputs)
         self.spans.update((name, x.span) for name, x in zip(self.inputs, inputs, strict=True) if x.span is not None)
         outs = self._results(outputs)
-        ins = tuple(map(self._params.__getitem__, self.kinds))
+        ins = tuple(map(self.params.__getitem__, self.kinds))
         self.graph = TorchGraph("main", ins, outs, tuple(self._body))
 
     def _results(self, outputs: Iterable[Node]) -> tuple[Param, ...]:
         """Return the outputs of the graph: those with elements, complex numbers as pairs of their parts."""
         made, outs = list[Output](), list[Param]()
-        for out in (self._params[self._values[node].name] for node in outputs):
+        for out in (self.params[self.values[node].name] for node in outputs):
             made.append(output(out))
             if 0 in out.shape:
                 continue
             if out.dtype in PARTS:
                 parts = TensorType(PARTS[out.dtype], (*out.shape, 2))
-                out = self._params[self._add(out.name, "ViewAsReal", (("self", Var(out.name)),), (parts,))]
+                out = self.params[self.add(out.name, "ViewAsReal", (("self", Var(out.name)),), (parts,))]
             outs.append(out)
         self.outputs = tuple(made)
         return tuple(outs)
 
-    def _fresh(self, wish: str) -> str:
+    def fresh(self, wish: str) -> str:
         """Return a unique name that does not clash with words of the syntax: `mul`, `mul_1`, `mul_2`."""
         base = re.sub(r"\W", "_", wish).strip("_") or "value"
         name = unused(f"x{base}" if base[0].isdigit() else base, self._used, between="_", tried=self._tried)
@@ -665,23 +667,27 @@ class Conversion:
 
     def _placeholder(self, node: Node, kind: str, wish: str, tensor: Tensor) -> Var:
         """Add an input. Complex numbers are given as the pairs of their parts."""
-        name, given = self._fresh(wish), self._type_of(value(node))
+        name, given = self.fresh(wish), self._type_of(value(node))
         self.kinds[name], self.tensors[name], read = kind, parts_of(tensor), Var(name)
-        self._params[name] = Param(name, given.dtype, given.shape)
+        self.params[name] = Param(name, given.dtype, given.shape)
         if given.dtype in PARTS:
-            self._params[name] = Param(name, PARTS[given.dtype], (*given.shape, 2))
-            read = Var(self._add(name, "ViewAsComplex", (("self", read),), (given,)))
-        self._values[node] = read
+            self.params[name] = Param(name, PARTS[given.dtype], (*given.shape, 2))
+            read = Var(self.add(name, "ViewAsComplex", (("self", read),), (given,)))
+        self.values[node] = read
         return read
 
-    def _add(self, wish: str, op: str, args: Value, types: tuple[TensorType, ...]) -> str:
+    def add(self, wish: str, op: str, args: Value, types: tuple[TensorType, ...]) -> str:
         """Add a statement and return its name."""
-        name = self._fresh(wish)
-        self._body.append(TorchOp(name, op, args, types))
-        self._params[name] = Param(name, types[0].dtype, types[0].shape)
+        name = self.fresh(wish)
+        statement = TorchOp(name, op, args, types)
+        if self.inside is None or self.inside.keys().isdisjoint(free_names(args)):
+            self._body.append(statement)
+        else:
+            self.inside[name] = statement
+        self.params[name] = Param(name, types[0].dtype, types[0].shape)
         return name
 
-    def _region(self, module: GraphModule, outputs: Iterable[Node]) -> None:
+    def region(self, module: GraphModule, outputs: Iterable[Node]) -> None:
         """Add what the outputs need. The graph is functional, so the other nodes do nothing."""
         needed = set(outputs)
         for node in reversed(module.graph.nodes):
@@ -700,20 +706,31 @@ class Conversion:
             self._statement(node)
         elif target is operator.getitem:
             source, index = node.args
-            if isinstance(self._values[source], tuple):
-                self._values[node] = self._values[source][index]
+            if isinstance(self.values[source], tuple):
+                self.values[node] = self.values[source][index]
             else:
-                self._emit(node, "Getitem", (("self", self._values[source]), ("index", index)))
-        elif isinstance(target, torch._ops.HigherOrderOperator) and target.name() in _REGIONS:
+                self._emit(node, "Getitem", (("self", self.values[source]), ("index", index)))
+        elif not isinstance(target, torch._ops.HigherOrderOperator):
+            raise DplcError(f"{_aten(target)} is not supported", place(node))
+        elif target.name() in _REGIONS:
             # the casts of a region that switches autocast on are explicit ops by now
             body, *operands = node.args[_REGIONS[target.name()] :]
-            inner = getattr(module, body.target)
-            self._values.update(zip(placeholders(inner), map(self._values.__getitem__, operands), strict=True))
-            outputs = inner.graph.output_node().args[0]
-            self._region(inner, outputs)
-            self._values[node] = tuple(map(self._values.__getitem__, outputs))
+            self.values[node] = self.inlined(getattr(module, body.target), operands)
+        elif add := CONTROL_FLOW.get(target.name()):
+            if self.inside is not None and add is not add_cond:
+                raise DplcError("a loop inside of a loop is not supported", place(node))
+            before = len(self._body)
+            self.values[node] = add(self, module, node)
+            self.spans.update((op.dst, place(node) or _module_path(node)) for op in self._body[before:])
         else:
             raise DplcError(f"{_aten(target)} is not supported", place(node))
+
+    def inlined(self, inner: GraphModule, operands: Iterable[Node]) -> tuple[Any, ...]:
+        """Add what the outputs of an inner graph need, and return their values."""
+        self.values.update(zip(placeholders(inner), map(self.values.__getitem__, operands), strict=True))
+        outputs = inner.graph.output_node().args[0]
+        self.region(inner, outputs)
+        return tuple(map(self.values.__getitem__, outputs))
 
     def _statement(self, node: Node) -> None:
         schema, span = node.target._schema, place(node)
@@ -765,8 +782,8 @@ class Conversion:
             return given
         if isinstance(given, torch.dtype):
             return Var(dtype_name(given))
-        if given in self._values:
-            return self._values[given]
+        if given in self.values:
+            return self.values[given]
         number = value(given) if isinstance(given, Node) else None
         if isinstance(number, SymInt) and self._symbols.knows(number):
             return self._symbols.extent(number)
@@ -785,10 +802,10 @@ class Conversion:
         dtype = next(filter(PARTS.__contains__, kinds), "c64")
         part = TensorType(PARTS[dtype], ())
         real, imaginary = (
-            Var(self._add("part", "Full", (("size", ()), ("fill_value", n)), (part,)))
+            Var(self.add("part", "Full", (("size", ()), ("fill_value", n)), (part,)))
             for n in (number.real, number.imag)
         )
-        made = self._add("number", "Complex", (("real", real), ("imag", imaginary)), (TensorType(dtype, ()),))
+        made = self.add("number", "Complex", (("real", real), ("imag", imaginary)), (TensorType(dtype, ()),))
         return Var(made)
 
     def _refused(self, node: Node, why: str, hint: str | None = None) -> DplcError:
@@ -804,8 +821,8 @@ class Conversion:
             raise self._refused(node, "gives no tensor")
         if not all(self._symbols.knows(n) for x in found for n in x.shape):
             raise self._refused(node, "gives a shape that depends on the values of a tensor")
-        name = self._add(_aten(node.target), op, args, tuple(map(self._type_of, found)))
-        self._values[node], self.spans[name] = Var(name), place(node) or _module_path(node)
+        name = self.add(_aten(node.target), op, args, tuple(map(self._type_of, found)))
+        self.values[node], self.spans[name] = Var(name), place(node) or _module_path(node)
 
     def _type_of(self, tensor: Tensor) -> TensorType:
         return TensorType(dtype_name(tensor.dtype), tuple(map(self._symbols.extent, tensor.shape)))

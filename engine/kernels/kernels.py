@@ -10,11 +10,13 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...codegen.target import target as default_target
+from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.index import operate
 from ...ir.facts.layout import SECTOR, WORD
 from ...ir.node import Expr
-from ...ir.program import PRECISIONS, Kernel, Param, TensorType
+from ...ir.program import PRECISIONS, Kernel, Param, Slot, TensorType
+from ...ir.schemas import LOOP
 from ...ir.sizes import at_hint
 from ...ir.tensor import (
     Fold,
@@ -31,7 +33,7 @@ from ...ir.tensor import (
     postorder,
     supplied,
 )
-from ...ir.torch import TorchOp
+from ...ir.torch import TorchGraph, TorchOp
 from ..capture.precision import tf32_operators
 from ..language import core as s
 from ..language.evaluate import Environment
@@ -119,12 +121,24 @@ def _needs(group: Group, made: Container[str]) -> set[Term | str]:
 
 
 @dataclass(frozen=True)
+class PlannedLoop:
+    """A loop of a program. first, end: its kernels in the plan; times: it runs them; slots: the buffers of these."""
+
+    call: OperatorCall
+    first: int
+    end: int
+    times: Expr
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """Program as launches: its kernels in order, and every buffer by name, dtype and shape.
 
     inputs: the buffers that the caller passes, weights and constants too; temporaries: the buffers between kernels;
     outputs: in the program's order, with `results` giving torch's shapes (size-1 dimensions included) if the caller
-    passed them; calls: of torch, in their order. Each runs once the kernels have written what it reads.
+    passed them; calls: of torch and of loops, in their order. Each runs once the kernels have written what it reads.
+    loops: those whose kernels are in the plan.
     """
 
     name: str
@@ -139,6 +153,7 @@ class Plan:
     # for each kernel, the value of the program that each of its names holds
     values: tuple[Mapping[str, Term], ...] = field(default=(), compare=False, repr=False)
     calls: tuple[OperatorCall, ...] = ()
+    loops: tuple[PlannedLoop, ...] = ()
 
 
 class Kernels:
@@ -379,6 +394,7 @@ def compile_graph(
     results: Sequence[TensorType] | None = None,
     asked: frozenset[str] | None = None,
     decisions: FusionDecisions | None = None,
+    beside: Plan | None = None,
 ) -> Plan:
     """Fuse and lift a program. Return its plan.
 
@@ -387,10 +403,14 @@ def compile_graph(
         results: torch's output types.
         asked: if given, the plan records every refusal with its values, and the firings of the rules of these names.
         decisions: which values are stored; without, the rules decide.
+        beside: a plan with whose kernels and buffers none of this one may share its name.
     """
     machine = target or default_target()
     decisions = decisions or Fusion(graph, rules, machine, asked=asked).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
+    if beside is not None:
+        builder.names.used.update(x.name for x in (*beside.inputs, *beside.outputs, *beside.temporaries))
+        builder.names.kernels.update(kernel.name for kernel in beside.kernels)
     kernels = tuple(builder.build())
     inputs = tuple(input_buffer(x).param for x in supplied(graph))
     stored = {buffer.name: buffer for _, buffer in builder.outputs}
@@ -404,6 +424,72 @@ def compile_graph(
         graph.name, kernels, inputs, outs, tuple(temporaries), tuple(results), builder.stores,
         tuple(decisions.why.values()), decisions, tuple(builder.lifted), graph.calls,
     )  # fmt: skip
+
+
+# ---- Loops: the kernels of one iteration stand in the plan.
+
+
+def with_loops(plan: Plan, body_plan: Callable[[TorchGraph, Plan], Plan]) -> Plan:
+    """Return the plan with the kernels of its loops. body_plan: makes that of a body, with names that a plan lacks."""
+    after = 0
+    for call in plan.calls:
+        read = {param.name for param in call.given}
+        written = (place for place, kernel in enumerate(plan.kernels, 1) if read & {x.name for x in kernel.outs})
+        after = max(after, *written, 0)
+        if call.statement.op == LOOP:
+            fields: dict[str, Any] = dict(call.statement.args)
+            body = fields["body"]
+            inner = body_plan(TorchGraph(body.name, body.ins, tuple(dict.fromkeys(body.outs)), body.body), plan)
+            plan = _with_loop(plan, call, after, fields, inner)
+            after = plan.loops[-1].end
+    return plan
+
+
+def _with_loop(plan: Plan, call: OperatorCall, first: int, fields: Mapping[str, Any], inner: Plan) -> Plan:
+    """Return the plan with the kernels of a loop from a place on. inner: the plan of its body."""
+    given = {param.name: param for param in call.given}
+    init, xs, reads = ([given[var.name] for var in fields[field]] for field in ("init", "xs", "reads"))
+    ins, times, count = fields["body"].ins, xs[0].shape[0], len(init)
+    names = [out.name for out in fields["body"].outs]
+    made = dict(zip(dict.fromkeys(names), inner.outputs, strict=True))
+    if unknown := {x.name for x in inner.inputs} - {x.name for x in ins}:
+        raise DplcError(f"a step of a loop computes the constant `{min(unknown)}`", hint="compute it before the loop")
+    homes, wholes, slots = dict[str, tuple[str, Expr]](), list[Param](), list[Slot]()
+    for name, result in zip(names[count:], call.results[count:], strict=True):
+        if name in homes:  # rows that were stacked before
+            slots.append(Slot(result, homes[name][0], 0, 0, 1))
+        homes.setdefault(name, (result.name, times))
+    for place, (name, before, begun) in enumerate(zip(names, ins, init, strict=False)):
+        if before.dtype != made[name].dtype:
+            raise DplcError(f"a loop carries {before.dtype}, and a step gives {made[name].dtype} to the next one")
+        if name not in homes:
+            slot = multiply(operate("//", add(functools.reduce(multiply, before.shape, 1), SLOT - 1), SLOT), SLOT)
+            wholes.append(Param(f"{call.statement.dst}_carried{place}", before.dtype, (2, slot)))
+            homes[name] = wholes[-1].name, 2
+        whole, parts = homes[name]
+        slots.append(Slot(before, whole, add(parts, -1), 1, parts, begun.name))
+        slots.append(Slot(call.results[place], whole, add(times, -1), 0, parts))
+    slots += (Slot(made[name], whole, 0, 1, parts) for name, (whole, parts) in homes.items())
+    slots += (Slot(param, whole.name, 0, 1, times) for param, whole in zip(ins[count:], xs, strict=False))
+    slots += (Slot(param, whole.name, 0, 0, 1) for param, whole in zip(ins[count + len(xs) :], reads, strict=True))
+
+    def joined(own: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*own[:first], *new, *own[first:])
+
+    taken = {param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)}
+    more = dict.fromkeys((*wholes, *(slot.param for slot in slots), *call.results, *inner.temporaries))
+    return replace(
+        plan,
+        kernels=joined(plan.kernels, inner.kernels),
+        stores=joined(plan.stores, inner.stores),
+        values=joined(plan.values, inner.values),
+        why=plan.why + inner.why,
+        temporaries=plan.temporaries + tuple(param for param in more if param.name not in taken),
+        loops=(*plan.loops, PlannedLoop(call, first, first + len(inner.kernels), times, tuple(slots))),
+    )
+
+
+SLOT = 256  # the number of elements of a carried value is rounded up to it, so that each slot is aligned
 
 
 # ---- The launches of a program once its kernels are scheduled, and the buffers that they read and write.
@@ -428,6 +514,9 @@ def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
     """Return the buffers of a program's launches."""
     read = {name for step in made.steps for name in step.buffers.values()}
     read.update(param.name for call in plan.calls for param in call.given)
+    slots = [slot for loop in plan.loops for slot in loop.slots]
+    read.update(slot.whole for slot in slots)
+    read.difference_update(slot.param.name for slot in slots)
     inputs, constants = (
         tuple(param for param in plan.inputs if (kinds.get(param.name) == "input") is given) for given in (True, False)
     )

@@ -22,7 +22,7 @@ from ...ir.functions import HELD, identity
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
-from ...ir.node import Expr, Node, contains
+from ...ir.node import Expr, Node, contains, names_in
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.schemas import aten_name
 from ...ir.sizes import at_hint, sizes_in
@@ -88,7 +88,8 @@ class Names:
     def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Term], origins: Mapping[Term, TorchOp]):
         self.flow, self.stored, self.origins = flow, stored, origins
         self.values: dict[Term, str] = {named.value: identifier(named.name) for named in graph.names}
-        self.used = {x.name for x in graph.ins} | {out.name for out in graph.outs}
+        self.used = {x.name for x in graph.ins} | {x.name for x in graph.outs}
+        self.used.update(*map(names_in, graph.calls))
         self.kernels: set[str] = set()
         self.tried: tuple[dict[str, int], dict[str, int]] = {}, {}  # of buffers, of kernels
 

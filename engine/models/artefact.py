@@ -337,6 +337,8 @@ def save(
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     """Return the plan of a compiled model."""
     compilation, program, shape, source = compiled.compilation, compiled.program, compiled.shape, compiled.source
+    if program.loops:
+        raise DplcError("an artefact holds no loops of a program", hint="`dplc run` runs the program itself")
     if program.calls:
         named = ", ".join(f"`{aten_name(step.call.statement.op)}`" for step in program.calls)
         what = f"torch computes {named} of this program, and an artefact holds no calls of torch"

@@ -423,6 +423,8 @@ def _record(
 
 def _launch_plan(program: Program) -> dict[str, object]:
     """Return a program as data, with the names of files instead of the texts of its kernels."""
+    if program.loops:
+        raise DplcError("a pack holds no loops of a program")
     kernels, arena = program.distinct_kernels(), program.arena
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
     return {

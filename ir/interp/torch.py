@@ -14,7 +14,7 @@ from ..diagnostic import DplcError, first_line
 from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value, nodes
-from ..schemas import DTYPES, PARTS, names, op_name, resolve
+from ..schemas import DTYPES, LOOP, PARTS, names, op_name, resolve
 from ..tensor import OperatorCall
 from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
@@ -231,7 +231,7 @@ def evaluated(
         with _refused(statement):
             in_tf32 = statement.op in tf32 and kinds[statement.dst] == "f32"
             given = {**values, **_in_tf32(statement, values, kinds, noise)} if in_tf32 else values
-            made = applied(statement, given, wide)
+            made = applied(statement, given, wide, noise, tf32)
             values[statement.dst] = made if noise is None else _rounded(statement, made, noise)
     return [values[out.name] for out in graph.outs]
 
@@ -295,7 +295,7 @@ def operator(op: str, args: Value) -> Any:
     import torch
 
     overload = resolve(op, args)
-    if overload is None or op in (*NO_VALUES, *_BY_STRIDES, "Getitem"):
+    if overload is None or op in (*NO_VALUES, *_BY_STRIDES, "Getitem", LOOP):
         raise DplcError(f"`{op}` is not an operator of torch that can be called")
     name, _, which = overload.name.partition(".")
     found = getattr(getattr(torch.ops.aten, name), which or "default")
@@ -331,9 +331,26 @@ def _refused(statement: TorchOp) -> Iterator[None]:
         raise DplcError(what, notes=(first_line(error),)) from None
 
 
-def applied(statement: TorchOp, values: Args, wide: bool = False) -> Any:
-    """Return the result of torch for one op."""
-    return call(statement.op, {field: argument(value, values, wide) for field, value in statement.args})
+def applied(statement: TorchOp, values: Args, wide: bool = False, noise: Any = None, tf32: Collection[str] = ()) -> Any:
+    """Return the result of torch for one op. wide, noise, tf32: as in `evaluated`, for the body of a loop."""
+    given = {field: argument(value, values, wide) for field, value in statement.args}
+    if statement.op == LOOP:
+        return _looped(**given, step=functools.partial(evaluated, wide=wide, noise=noise, tf32=tf32))
+    return call(statement.op, given)
+
+
+def _looped(
+    init: list[Any], xs: list[Any], reads: list[Any], body: TorchGraph, step: Callable[..., list[Any]]
+) -> tuple[Any, ...]:
+    """Return the last carried values of a loop, and its stacked rows. step: runs the body for values of its inputs."""
+    import torch
+
+    carried, rows = init, list[list[Any]]()
+    for row in zip(*xs, strict=True):
+        made = step(body, dict(zip((param.name for param in body.ins), (*carried, *row, *reads), strict=True)))
+        carried = made[: len(init)]
+        rows.append(made[len(init) :])
+    return *carried, *map(torch.stack, zip(*rows, strict=True))
 
 
 def call(op: str, args: Args) -> Any:

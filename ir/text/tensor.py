@@ -21,6 +21,7 @@ from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Expr, Node, names_in, nodes
 from ..program import Param
+from ..schemas import LOOP
 from ..tensor import (
     Case,
     Const,
@@ -43,12 +44,21 @@ from ..tensor import (
     postorder,
     supplied,
 )
+from ..torch import TorchGraph
 from . import syntax as s
 from .parse import arithmetic, extent
 from .print_statements import print_expr, print_number
 from .read_statements import NUMBERS
 from .sizes import print_sizes
-from .torch import check_references, print_field, print_torch_op, read_torch_op, read_value
+from .torch import (
+    check_references,
+    print_bodies,
+    print_field,
+    print_torch_op,
+    read_torch_graph,
+    read_torch_op,
+    read_value,
+)
 
 # ---- reading: terms are built as they are written; only index arithmetic is simplified
 
@@ -67,6 +77,7 @@ class _Reader:
         self.axes: dict[str, Axis] = {}
         self.values: dict[str, Term] = {}
         self.orders: dict[str, Order] = {}
+        self.bodies: dict[str, TorchGraph] = {}
 
     def graph(self) -> TensorGraph:
         self._declare_axes()
@@ -75,6 +86,9 @@ class _Reader:
         named, calls, stored = list[Named](), list[OperatorCall](), dict[str, Output]()
         for line in self.unit.body:
             if isinstance(line, s.PassStatement):
+                continue
+            if isinstance(line, s.Unit):
+                self.bodies[line.name] = read_torch_graph(line)
                 continue
             if isinstance(line, s.Assign) and line.types:
                 call, operands = self._called(line, outs)
@@ -95,9 +109,10 @@ class _Reader:
         items, shapes = getattr(line.value, "items", ()), None
         if items and isinstance(items[-1], s.Keyword) and items[-1].name == SHAPES:
             shapes, line = read_value(items[-1].value), replace(line, value=replace(line.value, items=items[:-1]))
-        statement, stored = read_torch_op(line), dict[str, Output]()
+        statement, stored = read_torch_op(line, self.bodies), dict[str, Output]()
         check_references(statement, self.values, line)
-        operator(statement.op, statement.args)
+        if statement.op != LOOP:
+            operator(statement.op, statement.args)
         names = dict.fromkeys(x.name for x in nodes(statement.args, Var) if x.name in self.values)
         given = []
         for name, shape in zip(names, shapes or [None] * len(names), strict=False):
@@ -410,7 +425,8 @@ class _Printer:
 
         for call in self.graph.calls:
             compute([outs.pop(param.name) for param in call.given if param.name in outs])
-            rows.append((Const(0), self.call(call)))  # no value of the graph
+            # no values of the graph
+            rows += ((Const(0), line) for line in (*print_bodies(call.statement), self.call(call)))
         compute([*outs.values()])
         return rows
 

@@ -6,11 +6,13 @@ the text needs no overload names.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..diagnostic import DplcError, did_you_mean
 from ..expr import Var
+from ..node import nodes
 from ..program import TensorType
 from ..schemas import DTYPES, Overload, accepts, names, overloads, resolve
 from ..torch import TorchGraph, TorchOp
@@ -24,7 +26,13 @@ def print_torch_graph(graph: TorchGraph) -> str:
     """Print a graph, without a newline at the end."""
     ins = ", ".join((*print_sizes(graph), *map(print_value, graph.ins)))
     head = f"graph {graph.name}({ins}) -> {', '.join(map(print_value, graph.outs))}:"
-    return "\n".join([head, *(f"    {print_torch_op(op)}" for op in graph.body)]) if graph.body else f"{head}\n    pass"
+    lines = [line for op in graph.body for line in (*print_bodies(op), print_torch_op(op))] or ["pass"]
+    return "\n    ".join([head, *lines])
+
+
+def print_bodies(op: TorchOp) -> list[str]:
+    """Print the body of a loop, which precedes its statement: a list of lines, empty for another op."""
+    return [line for body in nodes(op.args, TorchGraph) for line in print_torch_graph(body).splitlines()]
 
 
 def print_torch_op(op: TorchOp) -> str:
@@ -61,7 +69,7 @@ def print_field(value: Any) -> str:
         return f'"{value}"'
     if isinstance(value, tuple):
         return f"({', '.join(map(print_field, value))})"
-    return print_value(value)
+    return value.name if isinstance(value, TorchGraph) else print_value(value)
 
 
 def bind(op: str, positional: list[Any], named: dict[str, Any]) -> dict[str, Any] | None:
@@ -91,11 +99,14 @@ def read_torch_graph(unit: s.Unit) -> TorchGraph:
     ins = read_params(unit.ins)
     for param in ins:
         types[param.name] = (TensorType(param.dtype, param.shape),)
-    body = []
+    body, bodies = list[TorchOp](), dict[str, TorchGraph]()
     for stmt in unit.body:
         if isinstance(stmt, s.PassStatement):
             continue
-        op = read_torch_op(stmt)
+        if isinstance(stmt, s.Unit):
+            bodies[stmt.name] = read_torch_graph(stmt)
+            continue
+        op = read_torch_op(stmt, bodies)
         check_references(op, types, stmt)
         types[op.dst] = op.types
         body.append(op)
@@ -116,8 +127,8 @@ def check_references(op: TorchOp, known: Collection[str], stmt: s.Syntax) -> Non
                 raise DplcError(f"`{item.name}` is not defined above", stmt, did_you_mean(item.name, known))
 
 
-def read_torch_op(stmt: s.Syntax) -> TorchOp:
-    """Read a typed statement. Raises DplcError with a caret."""
+def read_torch_op(stmt: s.Syntax, bodies: Mapping[str, TorchGraph] = MappingProxyType({})) -> TorchOp:
+    """Read a typed statement. bodies: of loops, by name. Raises DplcError with a caret."""
     match stmt:
         case s.Assign(target=s.NameOf(text=target), value=s.Apply() as call, types=types) if types:
             pass
@@ -127,6 +138,8 @@ def read_torch_op(stmt: s.Syntax) -> TorchOp:
         raise DplcError(f"torch has no op `{call.fn}`", call, did_you_mean(call.fn, names()))
     positional = [read_value(item) for item in call.items if not isinstance(item, s.Keyword)]
     named = {item.name: read_value(item.value) for item in call.items if isinstance(item, s.Keyword)}
+    if isinstance(body := named.get("body"), Var):
+        named["body"] = bodies.get(body.name)
     given = bind(call.fn, positional, named)
     if given is None:
         options = tuple(a.name for overload in overloads(call.fn) for a in overload.arguments)

@@ -31,7 +31,7 @@ from ....ir.node import contains, nodes
 from ....ir.program import Param, TensorType
 from ....ir.ranges import where_decided
 from ....ir.schemas import DTYPES as SCHEMA_DTYPES
-from ....ir.schemas import PARTS, PROMOTED, WIDE_SCALARS, aten_name, names, resolve
+from ....ir.schemas import LOOP, PARTS, PROMOTED, WIDE_SCALARS, aten_name, names, resolve
 from ....ir.sizes import sizes_in
 from ....ir.tensor import (
     Case,
@@ -396,8 +396,8 @@ class TorchLowering:
         # two results of one op (values and indices of a sort) share what both need
         self.made_before: dict[Any, View | Producer] = {}
         self.calling = calls
-        self.called: list[tuple[OperatorCall, Unsupported]] = []
-        self.results: dict[TorchOp, list[View]] = {}  # of calls
+        self.called: list[tuple[OperatorCall, Unsupported | None]] = []  # loops too, which have no reason
+        self.results: dict[TorchOp, list[View]] = {}  # of calls and loops
         self.operands: dict[tuple[Term, Order, Any], str] = {}  # what calls read, by axes and torch's shape
 
     # ---- axes and names
@@ -450,7 +450,7 @@ class TorchLowering:
         with collected_folds() as self.folded:
             for statement in self.graph.body:
                 self.lower_statement(statement)
-        called, bounds = tuple(why for _, why in self.called), tuple(dict.fromkeys(self.bounds))
+        called, bounds = tuple(why for _, why in self.called if why), tuple(dict.fromkeys(self.bounds))
         return Lowered(self._graph(), self.fired, self.refused, self.origins, bounds, called)
 
     def lower_statement(self, statement: TorchOp) -> None:
@@ -465,13 +465,16 @@ class TorchLowering:
                     waiting.extend(operands(new))
 
     def lowered(self, statement: TorchOp) -> View:
-        """Return the value of an op by rules, or by a call of torch if no rule lowers the op."""
+        """Return the value of an op by rules, as a result of a loop, or by a call of torch if no rule lowers the op."""
+        source = self.source(statement)
+        if source.op == LOOP and source not in self.results:
+            self.add_loop(source)
         try:
             return self.lower(self.call(statement))
         except Unsupported as problem:
             if not self.calling:
                 raise
-            self.add_call(self.source(statement), problem)
+            self.add_call(source, problem)
         return self.lower(self.call(statement))
 
     def add_call(self, op: TorchOp, why: Unsupported) -> None:
@@ -490,6 +493,15 @@ class TorchLowering:
         self.called.append((call, why))
         self.inputs += (view for view in self.results[op] if 0 not in view.shape)
 
+    def add_loop(self, op: TorchOp) -> None:
+        """Make a loop a step of the program."""
+        given: dict[str, Param] = {}
+        args = tuple((field, self.stored(value, given, op.dst)) for field, value in op.args)
+        call = OperatorCall(TorchOp(op.dst, op.op, args, op.types), tuple(given.values()))
+        self.results[op] = [View(x.name, x.dtype, x.shape) for x in call.results]
+        self.called.append((call, None))
+        self.inputs += self.results[op]
+
     def stored(self, value: Any, given: dict[str, Param], reader: str) -> Any:
         """Return a field of a call with the names under which its tensors are stored, and note these in `given`."""
         if value.__class__ is tuple:
@@ -498,7 +510,7 @@ class TorchLowering:
             return value
         view = self._value(value)
         if not isinstance(view, View) or view.dtype in PARTS or 0 in view.shape:
-            raise DplcError("torch is called with tensors that have elements, and no complex numbers")
+            raise DplcError("calls and loops read tensors that have elements, and no complex numbers")
         term, dims = self.own(view), self.along(view)
         name = term.name if isinstance(term, Input) and term.axes == dims else ""
         if not name or given.get(name, view).shape != view.shape:
