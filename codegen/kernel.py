@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DTYPES, DtypeName
@@ -245,8 +245,8 @@ class Program:
     def _places(self) -> Iterator[Buffer]:
         """Yield what the names of launches may mean: buffers and slots."""
         yield from self.buffers()
-        for x in (slot.param for slot in self.slots.values()):
-            yield Buffer(x.name, x.dtype, x.shape)  # type: ignore[arg-type]
+        params: Any = (slot.param for slot in self.slots.values())
+        yield from (Buffer(x.name, x.dtype, x.shape) for x in params)
 
     def launches(self) -> Iterator[Launch]:
         """Yield the launches in order, those of a loop once."""

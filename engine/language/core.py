@@ -205,8 +205,9 @@ def line_name(line: s.Syntax) -> str:
 def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
     """Return the values of a pattern or template on tensor by their names, in order; the last one is the root."""
     values: dict[str, ValueTerm] = {}
+    line: Any  # an assignment, as `line_name` asks
     for line in block:
-        value = values[line_name(line)] = term_of(line.value)  # type: ignore[attr-defined]
+        value = values[line_name(line)] = term_of(line.value)
         for function in terms(value, FunctionTerm):
             if function.known and not function.runs and len(function.operands) != FUNCTIONS[function.fn].arity:
                 raise DplcError(f"`{function.fn}` takes {FUNCTIONS[function.fn].arity} operands", function)
