@@ -17,7 +17,7 @@ from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DTYPES, DtypeName
 
 if TYPE_CHECKING:  # a machine that measures a pack has no IRs
-    from ..ir.program import Slot
+    from ..ir.program import BufferPart
     from ..ir.tensor import OperatorCall
 
 Role = Literal["in", "out", "tensor_map"]
@@ -149,7 +149,7 @@ class CudaKernel:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LaunchLoop:
     """Launches `first` to `end` (exclusive) of a program, which run `times` times."""
 
     first: int
@@ -217,8 +217,8 @@ class Program:
     arena: Arena = Arena(0, {})
     aliases: Mapping[str, str] = field(default_factory=dict)
     calls: tuple[TorchCall, ...] = ()
-    loops: tuple[Loop, ...] = ()
-    slots: Mapping[str, Slot] = field(default_factory=dict)
+    loops: tuple[LaunchLoop, ...] = ()
+    slots: Mapping[str, BufferPart] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = Counter(buffer.name for buffer in self._places())
@@ -278,7 +278,7 @@ class Program:
         while place < len(self.kernels):
             while calls and calls[0].after <= place:
                 yield calls.pop(0)
-            loop = loops.get(place, Loop(place, place + 1, 1))
+            loop = loops.get(place, LaunchLoop(place, place + 1, 1))
             for iteration in range(loop.times):
                 yield from (self._launch(each, iteration) for each in range(loop.first, loop.end))
             place = loop.end

@@ -14,7 +14,7 @@ import torch
 
 from ..codegen.cache import forget_oldest
 from ..codegen.cuda import bound as bound_kernel
-from ..codegen.kernel import Buffer, CudaKernel, Loop, Program, TorchCall, with_arena
+from ..codegen.kernel import Buffer, CudaKernel, LaunchLoop, Program, TorchCall, with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Source, UsageError, no_such
 from ..ir.expr import Size
@@ -450,12 +450,12 @@ def launch_plan(
     found = tuple(_calls(plan, made, kernels, sizes))
     slots = {slot.param.name: with_sizes(slot, sizes) for loop in plan.loops for slot in loop.slots}
     calls = tuple(x for x in found if isinstance(x, TorchCall))
-    loops = tuple(x for x in found if isinstance(x, Loop))
+    loops = tuple(x for x in found if isinstance(x, LaunchLoop))
     kept = launched, inputs, outputs, constants, temporaries, bindings
     return with_arena(Program(*kept, calls=calls, loops=loops, slots=slots))
 
 
-def _calls(plan: Plan, made: Steps, kernels: Kernels, sizes: Binding) -> Iterator[TorchCall | Loop]:
+def _calls(plan: Plan, made: Steps, kernels: Kernels, sizes: Binding) -> Iterator[TorchCall | LaunchLoop]:
     """Yield the loops, and the calls of torch.
 
     A call runs after the last launch that writes what it reads, and after the calls and loops before it.
@@ -468,7 +468,7 @@ def _calls(plan: Plan, made: Steps, kernels: Kernels, sizes: Binding) -> Iterato
         if (loop := loops.get(call)) is not None:
             inside = [n for n, step in enumerate(made.steps) if loop.first <= step.place < loop.end]
             after = inside[-1] + 1
-            yield Loop(inside[0], after, int(value_of(loop.times, sizes)))
+            yield LaunchLoop(inside[0], after, int(value_of(loop.times, sizes)))
             continue
         after = max((after, *(written.get(param.name, 0) for param in call.given)))
         written |= {param.name: after for param in call.results}

@@ -26,7 +26,7 @@ class Param(Node):
     shape: tuple[Expr, ...]
 
 
-class Slot(Node):
+class BufferPart(Node):
     """A buffer that is one of the equal parts of another one, `whole`.
 
     In iteration `n` of a loop it is the part of number `(start + n*step) % parts`. The first iteration has the buffer

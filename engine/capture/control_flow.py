@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import torch
@@ -18,6 +18,7 @@ from torch._decomp import decompositions
 from torch.fx import GraphModule, Node
 
 from ...codegen.kernel import POINTER_ALIGNMENT
+from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Var, free_names
 from ...ir.program import Param, TensorType
@@ -26,12 +27,14 @@ from ...ir.substitute import substitute
 from ...ir.torch import TorchGraph
 from .fx_rewrites import Function, placeholders
 
-if TYPE_CHECKING:
-    from .export import Conversion
 
+def add_loop(made: Any, module: GraphModule, node: Node) -> tuple[Var, ...]:
+    """Add a loop of an exported program. Return its results: the last carried values, and the stacked rows.
 
-def add_loop(made: Conversion, module: GraphModule, node: Node) -> tuple[Var, ...]:
-    """Add a loop of an exported program. Return its results: the last carried values, and the stacked rows."""
+    Raises DplcError for a loop inside of another one.
+    """
+    if made.inside is not None:
+        raise DplcError("a loop inside of a loop is not supported")
     step, *given = node.args
     init, xs, reads = given if len(given) == 3 else ((), *given)
     inner, first = getattr(module, step.target), len(init)
@@ -64,7 +67,7 @@ def add_loop(made: Conversion, module: GraphModule, node: Node) -> tuple[Var, ..
     return tuple(_unpacked(made, x, shape) for x, shape in zip(found, shapes, strict=True))
 
 
-def _computed(made: Conversion, name: str) -> Param:
+def _computed(made: Any, name: str) -> Param:
     """Return a value that a step computes: what a copy is of; a copy of what is the same in all steps."""
     inside = made.inside or {}
     while (op := inside.get(name)) is not None and op.op == "Clone":
@@ -73,7 +76,7 @@ def _computed(made: Conversion, name: str) -> Param:
     return x if name in inside else _added(made, x, "Clone", x.shape)
 
 
-def add_cond(made: Conversion, module: GraphModule, node: Node) -> tuple[Var, ...]:
+def add_cond(made: Any, module: GraphModule, node: Node) -> tuple[Var, ...]:
     """Add both branches of a condition, and for each result the choice of one. Return the results."""
     condition, *branches, operands = node.args
     sides = [made.inlined(getattr(module, branch.target), operands) for branch in branches]
@@ -92,7 +95,7 @@ CONTROL_FLOW: dict[str, Function] = {"scan": add_loop, "map_impl": add_loop, "co
 # ---- Rows that do not fill whole units of memory are padded, for each step reads and writes aligned memory.
 
 
-def _packed(made: Conversion, x: Param, lead: int) -> Param:
+def _packed(made: Any, x: Param, lead: int) -> Param:
     """Return rows with padding, if they are not aligned. lead: how many dimensions are before those of a row."""
     count, before = math.prod(x.shape[lead:]), x.shape[:lead]
     missing = -count % (POINTER_ALIGNMENT // DTYPES[x.dtype].item_bytes) if isinstance(count, int) else 0
@@ -102,7 +105,7 @@ def _packed(made: Conversion, x: Param, lead: int) -> Param:
     return _added(made, flat, "ConstantPadNd", (*before, count + missing), pad=(0, missing))
 
 
-def _unpacked(made: Conversion, x: Param, shape: tuple[Any, ...]) -> Var:
+def _unpacked(made: Any, x: Param, shape: tuple[Any, ...]) -> Var:
     """Return rows of a shape without their padding."""
     if x.shape != shape:
         lead = len(x.shape) - 1
@@ -112,7 +115,7 @@ def _unpacked(made: Conversion, x: Param, shape: tuple[Any, ...]) -> Var:
     return Var(x.name)
 
 
-def _added(made: Conversion, x: Param, op: str, shape: tuple[Any, ...], **fields: Any) -> Param:
+def _added(made: Any, x: Param, op: str, shape: tuple[Any, ...], **fields: Any) -> Param:
     """Add an op on x with a result of its dtype."""
     args = ("self", Var(x.name)), *fields.items()
     return made.params[made.add(x.name, op, args, (TensorType(x.dtype, shape),))]

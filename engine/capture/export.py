@@ -43,7 +43,7 @@ from ...ir.node import REQUIRED, Value, replace
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
-from .control_flow import CONTROL_FLOW, add_cond
+from .control_flow import CONTROL_FLOW
 from .decompositions import UNASKED, by_types, decompose, table
 from .dynamic_shapes import Symbols, exported_shapes, stand_ins
 from .fx_rewrites import (
@@ -717,8 +717,6 @@ class Conversion:
             body, *operands = node.args[_REGIONS[target.name()] :]
             self.values[node] = self.inlined(getattr(module, body.target), operands)
         elif add := CONTROL_FLOW.get(target.name()):
-            if self.inside is not None and add is not add_cond:
-                raise DplcError("a loop inside of a loop is not supported", place(node))
             before = len(self._body)
             self.values[node] = add(self, module, node)
             self.spans.update((op.dst, place(node) or _module_path(node)) for op in self._body[before:])

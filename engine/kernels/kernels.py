@@ -15,7 +15,7 @@ from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.index import operate
 from ...ir.facts.layout import SECTOR, WORD
 from ...ir.node import Expr
-from ...ir.program import PRECISIONS, Kernel, Param, Slot, TensorType
+from ...ir.program import PRECISIONS, BufferPart, Kernel, Param, TensorType
 from ...ir.schemas import LOOP
 from ...ir.sizes import at_hint
 from ...ir.tensor import (
@@ -128,7 +128,7 @@ class PlannedLoop:
     first: int
     end: int
     times: Expr
-    slots: tuple[Slot, ...]
+    slots: tuple[BufferPart, ...]
 
 
 @dataclass(frozen=True)
@@ -454,10 +454,10 @@ def _with_loop(plan: Plan, call: OperatorCall, first: int, fields: Mapping[str, 
     made = dict(zip(dict.fromkeys(names), inner.outputs, strict=True))
     if unknown := {x.name for x in inner.inputs} - {x.name for x in ins}:
         raise DplcError(f"a step of a loop computes the constant `{min(unknown)}`", hint="compute it before the loop")
-    homes, wholes, slots = dict[str, tuple[str, Expr]](), list[Param](), list[Slot]()
+    homes, wholes, slots = dict[str, tuple[str, Expr]](), list[Param](), list[BufferPart]()
     for name, result in zip(names[count:], call.results[count:], strict=True):
         if name in homes:  # rows that were stacked before
-            slots.append(Slot(result, homes[name][0], 0, 0, 1))
+            slots.append(BufferPart(result, homes[name][0], 0, 0, 1))
         homes.setdefault(name, (result.name, times))
     for place, (name, before, begun) in enumerate(zip(names, ins, init, strict=False)):
         if before.dtype != made[name].dtype:
@@ -467,11 +467,13 @@ def _with_loop(plan: Plan, call: OperatorCall, first: int, fields: Mapping[str, 
             wholes.append(Param(f"{call.statement.dst}_carried{place}", before.dtype, (2, slot)))
             homes[name] = wholes[-1].name, 2
         whole, parts = homes[name]
-        slots.append(Slot(before, whole, add(parts, -1), 1, parts, begun.name))
-        slots.append(Slot(call.results[place], whole, add(times, -1), 0, parts))
-    slots += (Slot(made[name], whole, 0, 1, parts) for name, (whole, parts) in homes.items())
-    slots += (Slot(param, whole.name, 0, 1, times) for param, whole in zip(ins[count:], xs, strict=False))
-    slots += (Slot(param, whole.name, 0, 0, 1) for param, whole in zip(ins[count + len(xs) :], reads, strict=True))
+        slots.append(BufferPart(before, whole, add(parts, -1), 1, parts, begun.name))
+        slots.append(BufferPart(call.results[place], whole, add(times, -1), 0, parts))
+    slots += (BufferPart(made[name], whole, 0, 1, parts) for name, (whole, parts) in homes.items())
+    slots += (BufferPart(param, whole.name, 0, 1, times) for param, whole in zip(ins[count:], xs, strict=False))
+    slots += (
+        BufferPart(param, whole.name, 0, 0, 1) for param, whole in zip(ins[count + len(xs) :], reads, strict=True)
+    )
 
     def joined(own: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*own[:first], *new, *own[first:])

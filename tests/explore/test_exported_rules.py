@@ -81,6 +81,7 @@ def test_our_algebra_is_exported_but_for_what_is_written_down_here() -> None:
     made = export(tools().equations)
     assert {error.what.split("`")[1] for error in made.refused} <= {
         "divide_power_of_two",
+        "drop_copy",
         "fold_numbers",
         "attention",
         "rows_first",
