@@ -269,7 +269,7 @@ class CudaSession(PlacedProgram):
         self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
         self._temporaries = executor.temporaries(program)
         self._kernels = executor.load(program)  # held, so that no graph outlives them
-        replays = executor.graphs and len(program.kernels) > 1 and not program.calls
+        replays = executor.graphs and (len(program.kernels) > 1 or program.loops) and not program.calls
         self._replays = Replays() if replays else None
         self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
         self._turn = threading.Lock()

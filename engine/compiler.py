@@ -315,12 +315,12 @@ class Compiler(Scheduler):
         trace_algebra(self.trace, evidence, settled, graph, algebra.rules)
         return graph
 
-    def fused(self, values: Values, beside: Plan | None = None) -> tuple[TensorGraph, Plan]:
-        """Cut a program into kernels as the rules decide in their order. beside: as in `compile_graph`."""
+    def fused(self, values: Values, taken: Plan | None = None) -> tuple[TensorGraph, Plan]:
+        """Cut a program into kernels as the rules decide in their order. taken: as in `compile_graph`."""
         tools, trace = self.tools, self.trace
         graph = self.simplified(values.graph, values.origins, tools.commuting, commute)
         asked = None if trace is None else trace.asked
-        plan = compile_graph(graph, tools.fusion, self.target, values.origins, values.results, asked, beside=beside)
+        plan = compile_graph(graph, tools.fusion, self.target, values.origins, values.results, asked, taken=taken)
         trace_fusion(trace, plan, graph, tools.fusion.rules)
         return graph, plan
 

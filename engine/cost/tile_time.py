@@ -407,7 +407,7 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
 # scores, and of the weighted values. Three passes are two products of their own, and a kernel for the highest scores.
 
 WEIGHT = 4.0  # instructions of a weight: the exponential of a difference
-SCORE = 16  # instructions of a score that are no products: scale, maximum, exponential, sum, and exchanges of lanes
+SCORE = 16  # instructions of a score apart from its products: scale, maximum, exponential, sum, and exchanges of lanes
 SCORE_OF_ATOMS = 11  # the same on tensor cores, where a row is scaled once and fewer lanes share it
 SINGLE = 1.25  # time of a scheduler with one warp over that with two: nothing hides its waits (H200, measured)
 HALVES = 2  # accesses to a sector of queries or results of the lanes of an atom, which have half of it each

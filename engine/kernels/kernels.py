@@ -394,7 +394,7 @@ def compile_graph(
     results: Sequence[TensorType] | None = None,
     asked: frozenset[str] | None = None,
     decisions: FusionDecisions | None = None,
-    beside: Plan | None = None,
+    taken: Plan | None = None,
 ) -> Plan:
     """Fuse and lift a program. Return its plan.
 
@@ -403,14 +403,14 @@ def compile_graph(
         results: torch's output types.
         asked: if given, the plan records every refusal with its values, and the firings of the rules of these names.
         decisions: which values are stored; without, the rules decide.
-        beside: a plan with whose kernels and buffers none of this one may share its name.
+        taken: a plan whose names of kernels and buffers the new plan does not use.
     """
     machine = target or default_target()
     decisions = decisions or Fusion(graph, rules, machine, asked=asked).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
-    if beside is not None:
-        builder.names.used.update(x.name for x in (*beside.inputs, *beside.outputs, *beside.temporaries))
-        builder.names.kernels.update(kernel.name for kernel in beside.kernels)
+    if taken is not None:
+        builder.names.used.update(x.name for x in (*taken.inputs, *taken.outputs, *taken.temporaries))
+        builder.names.kernels.update(kernel.name for kernel in taken.kernels)
     kernels = tuple(builder.build())
     inputs = tuple(input_buffer(x).param for x in supplied(graph))
     stored = {buffer.name: buffer for _, buffer in builder.outputs}

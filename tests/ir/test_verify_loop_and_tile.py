@@ -214,8 +214,8 @@ def test_every_statement_of_tile_ir_has_a_check_a_meaning_and_a_lowering() -> No
     statements = {*loop.LOOP_STATEMENTS, *STATEMENTS} - {Tile}
     assert all(issubclass(cls, loop.TILE_STATEMENTS) for cls in statements)
     assert statements == set(LOWER)
-    told = "".join(inspect.getsource(part) for part in BLOCKS)
-    words = set(re.findall(r"\w+", told)) - {"Stmt", "Collective"}
+    sources = "".join(inspect.getsource(part) for part in BLOCKS)
+    words = set(re.findall(r"\w+", sources)) - {"Stmt", "Collective"}
     assert all({base.__name__ for base in cls.__mro__} & words for cls in statements)
 
 

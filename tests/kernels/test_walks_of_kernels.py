@@ -29,7 +29,7 @@ from dplc.ir.verify import loop, sorts, tile
 load_facts()
 TARGET = target("sm_80")
 UNANSWERED = {  # facts of kernels or lists that these arguments are not
-    "reads", "zero", "float_values", "join_dims", "join_places", "footprints",
+    "reads", "zero", "float_values", "join_dims", "join_places", "footprints", "blocks_alike",
     "seconds_of", "folded", "stays_inside",
 }  # fmt: skip
 NAMES = ("fresh",)  # whose arguments are names
