@@ -149,14 +149,17 @@ class Exchange:
 
     def get(self, fn: str) -> Block:
         """Read all partials in every thread, and combine them."""
-        parts, dtype = self.split.parts, self.held.dtype
-        name = fresh(self.low, f"{self.held.name}_part")
+        loads, terms = self.read()
+        folds = (tree(lambda a, b: Call(fn, (a, b)), places) for places in terms)
+        return (*loads, *(Assign(self.element(lane), fold) for lane, fold in enumerate(folds)))
+
+    def read(self) -> tuple[Block, list[list[Expr]]]:
+        """Return the loads of all partials at the current index of the outer axes, and their registers for each lane."""
+        name, parts = fresh(self.low, f"{self.held.name}_part"), range(self.split.parts)
         several = self.width > 1
-        out: list[Stmt] = [Registers(name, dtype, (parts, self.width) if several else (parts,)), *self.reads(name, ())]
-        for lane in range(self.width):
-            terms: list[Expr] = [Element(name, (part, lane) if several else (part,)) for part in range(parts)]
-            out.append(Assign(self.element(lane), tree(lambda a, b: Call(fn, (a, b)), terms)))
-        return tuple(out)
+        held = Registers(name, self.held.dtype, (len(parts), self.width) if several else (len(parts),))
+        places = [[Element(name, (part, lane) if several else (part,)) for part in parts] for lane in range(self.width)]
+        return (held, *self.reads(name, ())), places
 
     def reads(self, name: str, here: tuple[Expr, ...]) -> Block:
         """Return the loads of all partials into registers, from the index `here` of an array on."""
@@ -375,12 +378,12 @@ class _ScanWork(RegisterSteps):
         """Give each thread the total of the threads before it."""
         split = split_axis(self.low, axis)
         total = self.all_named("all", self.totals({}), self.rest)
-        before = self.at(self.all_named("before", self.start, self.rest))
-        self.lanes(split, total, before)
+        before = self.all_named("before", self.start, self.rest)
+        self.lanes(split, total, self.at(before))
         if split.parts > 1:
-            total = self.parts(split, total, before)
+            self.parts(split, total, before)
         here = self.at(self.whole)
-        self.fold(self.axes, here, before, here)
+        self.fold(self.axes, here, self.at(before), here)
         self.total = total
 
     def lanes(self, split: Split, total: Parts, before: Values) -> None:
@@ -400,17 +403,25 @@ class _ScanWork(RegisterSteps):
         first = {part: Call("where", (behind, other[part], own[part])) for part in own}
         return first, {part: Call("where", (behind, own[part], other[part])) for part in own}
 
-    def parts(self, split: Split, total: Parts, before: Values) -> dict[str, Held]:
-        """Read the totals of all warps along the axis in every thread, and combine those before its own."""
-        found = self.exchanged(total, split)
-        own = tidied(self.low, floordiv(split.axis, split.lanes))
-        earlier = self.at(self.all_named("earlier", self.start, self.rest))
-        for number, part in enumerate(found[:-1]):
-            self.fold(self.rest, earlier, earlier, self.at(part), when=Binary("<", number, own))
-        self.fold(self.rest, before, earlier, before)
-        return tree(self.take_over, found)
-
-    def take_over(self, first: dict[str, Held], second: dict[str, Held]) -> dict[str, Held]:
-        """Fold the second value into the registers of the first."""
-        self.fold(self.rest, self.at(first), self.at(first), self.at(second))
-        return first
+    def parts(self, split: Split, total: Parts, before: Parts) -> None:
+        """Read the totals of all warps along the axis, and combine those before a thread's own: one register at a time."""
+        exchanges = {part: Exchange(self.low, held, split) for part, held in total.items()}
+        self.out += put_all(self.low, exchanges.values())
+        own, first = tidied(self.low, floordiv(split.axis, split.lanes)), next(iter(exchanges.values()))
+        out, self.out = self.out, []
+        read = {part: exchange.read() for part, exchange in exchanges.items()}
+        self.out += [stmt for loads, _ in read.values() for stmt in loads]
+        for lane in range(first.width):
+            found = [
+                dict(zip(read, places)) for places in zip(*(places[lane] for _, places in read.values()), strict=True)
+            ]
+            fixed = {first.vector: lane} if first.vector else {}
+            whole, here = self.at(total, fixed), self.at(before, fixed)
+            earlier = self.at(self.all_named("earlier", self.start, ()))
+            for number, values in enumerate(found[:-1]):
+                self.fold((), earlier, earlier, values, when=Binary("<", number, own))
+            self.fold((), here, earlier, here)
+            self.out += [Assign(place, found[0][part]) for part, place in whole.items()]
+            for values in found[1:]:
+                self.fold((), whole, whole, values)
+        self.out = [*out, *nest(self.low, first.outer, tuple(self.out))]

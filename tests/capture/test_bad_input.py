@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn as nn
 from capture_checks import data, pointed_at
+from torch._higher_order_ops.while_loop import while_loop
 
 from dplc.engine.capture import places
 from dplc.engine.capture.capture import capture, capture_text
@@ -74,7 +75,7 @@ BAD_FUNCTIONS = [
     (lambda x: x + torch.randn(3), "'randn' draws random numbers", "torch.randn(3)"),
     (lambda x: x if x.sum() > 0 else -x, "values of a tensor", "x.sum() > 0"),
     (lambda x: x @ x[None], "same reduction dim", "x @ x[None]"),
-    (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "control flow", None),
+    (lambda x: while_loop(lambda a: a.sum() > 0, lambda a: (a - 1,), (x,)), "while_loop is not supported", None),
     (lambda x: nothing + x, "name 'nothing' is not defined", "nothing"),  # type: ignore[name-defined]  # noqa: F821
     (lambda x: x.tolist(), "returns a list, not a tensor", None),
 ]  # fmt: skip

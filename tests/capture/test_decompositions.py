@@ -13,15 +13,24 @@ from torch._subclasses.fake_impls import op_implementations_dict
 import dplc
 from dplc.engine.capture import decompositions
 from dplc.engine.capture.capture import capture
-from dplc.engine.capture.decompositions import BY_SIZES, COMPOSITES, FILLED, FORMULAS, RESIZES, by_types, table
+from dplc.engine.capture.decompositions import (
+    BY_SIZES,
+    COMPOSITES,
+    FILLED,
+    FORMULAS,
+    RECURRENT,
+    RESIZES,
+    by_types,
+    table,
+)
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.operators import operators
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.schemas import DTYPES
 
 # with formulas of our own
-ALONE = """
-    _grouped_mm ctc_loss _native_batch_norm_legit_no_training as_strided_scatter _transformer_encoder_layer_fwd
+ALONE = f"""
+    {RECURRENT} detach_copy _grouped_mm ctc_loss _native_batch_norm_legit_no_training as_strided_scatter _transformer_encoder_layer_fwd
     _native_multi_head_attention _cdist_forward _cdist_backward _trilinear adaptive_max_pool2d_backward
     adaptive_max_pool3d_backward max_pool3d_with_indices_backward _adaptive_avg_pool2d_backward
     _adaptive_avg_pool3d_backward alias_copy _unsafe_index _unsafe_index_put _weight_norm_interface_backward
