@@ -154,7 +154,7 @@ class Exchange:
         return (*loads, *(Assign(self.element(lane), fold) for lane, fold in enumerate(folds)))
 
     def read(self) -> tuple[Block, list[list[Expr]]]:
-        """Return the loads of all partials at the current index of the outer axes, and their registers for each lane."""
+        """Return the loads of all partials at the current index of the outer axes, and the registers of each lane."""
         name, parts = fresh(self.low, f"{self.held.name}_part"), range(self.split.parts)
         several = self.width > 1
         held = Registers(name, self.held.dtype, (len(parts), self.width) if several else (len(parts),))
@@ -404,7 +404,7 @@ class _ScanWork(RegisterSteps):
         return first, {part: Call("where", (behind, own[part], other[part])) for part in own}
 
     def parts(self, split: Split, total: Parts, before: Parts) -> None:
-        """Read the totals of all warps along the axis, and combine those before a thread's own: one register at a time."""
+        """Read the totals of all warps along the axis, and combine those before its own: for one register at a time."""
         exchanges = {part: Exchange(self.low, held, split) for part, held in total.items()}
         self.out += put_all(self.low, exchanges.values())
         own, first = tidied(self.low, floordiv(split.axis, split.lanes)), next(iter(exchanges.values()))

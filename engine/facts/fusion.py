@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis
-from ...ir.facts.dataflow import Dataflow, common_key, contracts, offsets_of, steps_of
+from ...ir.facts.dataflow import Dataflow, common_key, contracts, offsets_of, places_of_fold, steps_of
 from ...ir.facts.layout import SECTOR, WORD
 from ...ir.functions import promote
 from ...ir.node import contains, memoised
@@ -81,7 +81,7 @@ class PairSite(ProgramSite, Protocol):
 
 
 def uses_of(flow: Dataflow, v: Any, kept: Container[Any]) -> Iterator[tuple[Any, Any, int]]:
-    """Return the products that v is an operand of, also through a view or a padded window.
+    """Return the products that v is an operand of, also through a view or a padded window. A scan is none.
 
     Each comes with the sum over it, and with the mask of the axes that the operand is seen under there.
     """
@@ -92,7 +92,9 @@ def uses_of(flow: Dataflow, v: Any, kept: Container[Any]) -> Iterator[tuple[Any,
         for product in flow.readers[seen]
         if product.__class__ is Elementwise and product not in kept
         for total in flow.readers[product]
-        if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[seen]
+        if total.__class__ is Reduce
+        and flow.mask_of_axes(total.over) & flow.mask[seen]
+        and places_of_fold(total) is None
     )
 
 
