@@ -406,7 +406,8 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
 def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: NameSet) -> Block:
     """Lower a loop whose variable is an immediate.
 
-    Along a VEC loop neighbours are loaded at once, ahead of its steps.
+    Along a VEC loop neighbours are loaded at once, ahead of its steps. If they add nothing up, it is an axis like those
+    of the tile: each statement takes all of its steps in turn, and neighbours are stored at once, too.
     """
     body = stmt.body
     if stmt.start != 0 or stmt.step != 1:
@@ -416,12 +417,17 @@ def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: Na
     ahead: Block = ()
     done = NONE
     with replicating(low, {stmt.var: trips}):
-        if stmt.role == "VEC":
-            ahead, done = load_ahead(low, stmt.var, trips, body, path, bound)
-        inner = lower_block(low, body, path, bound | {stmt.var}, done)
+        if apart := stmt.role == "VEC" and all(isinstance(step, (Load, Let, Store)) for step in body):
+            low.vectors[stmt.var] = trips
+            inner = lower_block(low, body, path, bound)
+            del low.vectors[stmt.var]
+        else:
+            if stmt.role == "VEC":
+                ahead, done = load_ahead(low, stmt.var, trips, body, path, bound)
+            inner = lower_block(low, body, path, bound | {stmt.var}, done)
     low.repeats -= 1
     low.env = outer
-    return (*ahead, Replicate(stmt.var, trips, inner))
+    return inner if apart else (*ahead, Replicate(stmt.var, trips, inner))
 
 
 def load_ahead(

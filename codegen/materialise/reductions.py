@@ -156,6 +156,7 @@ class Exchange:
     def read(self) -> tuple[Block, list[list[Expr]]]:
         """Return the loads of all partials at the current index of the outer axes, and the registers of each lane."""
         name, parts = fresh(self.low, f"{self.held.name}_part"), range(self.split.parts)
+        self.low.env[name] = Held(name, (), self.held.dtype)
         several = self.width > 1
         held = Registers(name, self.held.dtype, (len(parts), self.width) if several else (len(parts),))
         places = [[Element(name, (part, lane) if several else (part,)) for part in parts] for lane in range(self.width)]

@@ -47,18 +47,18 @@ TEXTS = (
     "torch.cumsum(torch.randn(4097, 3), 0)",
     "torch.cumsum(torch.randn(4096, 40).bfloat16(), 0)",
     "torch.cumsum(torch.randn(20011), 0)",  # a chunk folds what those before it come to: ragged, of several rows, of any dtype
-    "torch.cumsum(torch.randn(3, 9001), 1)",
-    "torch.cumsum(torch.randn(2, 9001).half(), -1)",
-    "torch.cumsum(torch.randn(9000).bfloat16(), 0)",
+    "torch.cumsum(torch.randn(3, 17001), 1)",
+    "torch.cumsum(torch.randn(2, 17001).half(), -1)",
+    "torch.cumsum(torch.randn(17000).bfloat16(), 0)",
     "torch.cumsum(torch.randint(-9, 9, (9001,)), 0)",
     "torch.cumsum(torch.randn(10000).double(), 0)",
-    "torch.cumprod(torch.rand(9001) * 0.2 + 0.9, 0)",
-    "x = torch.randn(9001); x[3] = float('inf'); x[5000] = -float('inf'); torch.cumsum(x, 0)",
-    "x = torch.rand(9001); x[4000] = 0; x[8000] = float('inf'); torch.cumprod(x, 0)",
-    "x = torch.randn(9001); torch.cumsum(x, 0).relu() * 2 + x",
-    "torch.cumsum(torch.randn(3, 2, 9001), -1).transpose(0, 2)",
-    "x = torch.randn(9001); c = torch.cumsum(x, 0); c, c[-1]",
-    "torch.cumsum(torch.randn(9000).expand(3, 9000), 1)",
+    "torch.cumprod(torch.rand(17001) * 0.2 + 0.9, 0)",
+    "x = torch.randn(17001); x[3] = float('inf'); x[5000] = -float('inf'); torch.cumsum(x, 0)",
+    "x = torch.rand(17001); x[4000] = 0; x[16000] = float('inf'); torch.cumprod(x, 0)",
+    "x = torch.randn(17001); torch.cumsum(x, 0).relu() * 2 + x",
+    "torch.cumsum(torch.randn(3, 2, 17001), -1).transpose(0, 2)",
+    "x = torch.randn(17001); c = torch.cumsum(x, 0); c, c[-1]",
+    "torch.cumsum(torch.randn(17000).expand(3, 17000), 1)",
     "x = torch.randn(5, 700); x.cumsum(1) / x.sum(1, keepdim=True)",
     "x = torch.randn(701); x.cumsum(0) - x.mean()",
     "x = torch.randn(4, 300); x.cumsum(1) * x.amax(1, keepdim=True)",
@@ -72,6 +72,11 @@ TEXTS = (
     "torch.logcumsumexp(torch.randn(1024).repeat(4), 0)",
     "x = torch.randn(256).repeat(8); torch.randn(2048).cumsum(0) / x.sum()",
     "torch.randn(3, 700).cumsum(1) * torch.randn(3, 1).expand(3, 500).sum(1, keepdim=True)",
+    "torch.cumsum(torch.randn(33, 32768), 1)",  # as long as a block holds
+    "torch.cumprod(torch.rand(3, 16383) * 0.2 + 0.9, 1)",
+    "torch.cumsum(torch.randn(32, 16384).double(), 1)",
+    "torch.cummax(torch.randn(33, 16001), 1)",
+    "x = torch.randn(33, 20000); (x * (torch.randn(33, 20000) > 0)).flip(1).cumsum(1)",
 )
 
 
@@ -82,11 +87,13 @@ def test_what_runs_by_chunks_is_right(text: str) -> None:
 
 
 @pytest.mark.parametrize("text, launches", [
-    ("torch.cumsum(torch.randn(5, 3001), 1)", 1), ("torch.cumsum(torch.randn(900, 70), 0)", 1), ("torch.cummax(torch.randn(3001), 0)", 1),
+    ("torch.cumsum(torch.randn(5, 3001), 1)", 1), ("x = torch.randn(64, 5000); (x * x).flip(1).cumsum(1)", 1),
+    ("x = torch.randn(33, 32768); (x * (x > 0)).cumsum(1)", 1), ("torch.cumsum(torch.randn(3, 16384), 1)", 1),
+    ("torch.cumsum(torch.randn(900, 70), 0)", 1), ("torch.cummax(torch.randn(3001), 0)", 1),
     ("torch.cumprod(torch.randn(5000, 3), 0)", 3), ("torch.cumsum(torch.randn(4, 300).double(), 1)", 1),
     ("torch.logcumsumexp(torch.randn(4, 300).double(), 1)", 1), ("x = torch.randn(4, 300); x.cumsum(1) * x.var(1, keepdim=True)", 2),
     ("torch.cumsum(torch.randn(4096, 33), 0)", 1), ("torch.cummin(torch.randn(2000, 70), 0)", 1), ("torch.cummin(torch.randn(8192), 0).values", 1),
-    ("torch.cummax(torch.randn(6000), 0)", 2), ("torch.logcumsumexp(torch.randn(3001), 0)", 1), ("torch.logcumsumexp(torch.randn(9, 2000, 8), 1)", 1),
+    ("torch.cummax(torch.randn(9000), 0)", 2), ("torch.logcumsumexp(torch.randn(3001), 0)", 1), ("torch.logcumsumexp(torch.randn(9, 2000, 8), 1)", 1),
     ("torch.logcumsumexp(torch.randn(20011), 0)", 3),
 ])  # fmt: skip
 @pytest.mark.sampled(2)
@@ -99,8 +106,8 @@ def test_what_stands_before_is_never_looked_at_again(text: str, launches: int) -
 
 
 @pytest.mark.parametrize("text, launches", [
-    ("torch.cumsum(torch.randn(20011), 0)", 2), ("torch.cumsum(torch.randn(2, 9000).bfloat16(), 1)", 2), ("torch.cumprod(torch.rand(9001), 0)", 2),
-    ("torch.cumsum(torch.randn(10000).double(), 0)", 2), ("x = torch.randn(9001); torch.cumsum(x, 0).relu() * 2 + x", 2),
+    ("torch.cumsum(torch.randn(20011), 0)", 2), ("torch.cumsum(torch.randn(2, 17000).bfloat16(), 1)", 2), ("torch.cumprod(torch.rand(17001), 0)", 2),
+    ("torch.cumsum(torch.randn(10000).double(), 0)", 2), ("x = torch.randn(17001); torch.cumsum(x, 0).relu() * 2 + x", 2),
     ("x = torch.randn(5, 700); x.cumsum(1) / x.sum(1, keepdim=True)", 1), ("x = torch.randn(4, 300); x.cumsum(1) * x.amax(1, keepdim=True)", 1),
 ])  # fmt: skip
 def test_what_a_row_shares_is_folded_beside_its_scan(text: str, launches: int) -> None:
