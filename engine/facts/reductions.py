@@ -174,13 +174,13 @@ def rest(run: Block, part: Block) -> Block:
 def base_of_digits(body: Block, name: Var) -> int:
     """Return the number C by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`.
 
-    The result is 0 if the run reads the name in another way, except in indices of loads and stores, or with two
-    numbers. It is also 0 if another name in the index of a load depends on the name.
+    A load at the whole name needs both. The result is 0 if the run reads the name in another way, except in indices of
+    loads and stores, or with two numbers. It is also 0 if another name in the index of a load depends on the name.
     """
-    digits = _digits_of(body, name)
-    if {e.op for e in digits} != {"//", "%"} or len({e.b for e in digits}) > 1:
+    digits, found = _digits_of(body, name), summary(body)
+    needed = {e.op for e in digits} | ({"%"} if any(_whole(load.idx, name) for load in found.loads) else set())
+    if needed != {"//", "%"} or len({e.b for e in digits}) > 1:
         return 0
-    found = summary(body)
     others = {other for load in found.loads for other in free_names(load.idx)} - {name.name}
     hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
     if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
