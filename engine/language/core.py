@@ -207,7 +207,8 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
     values: dict[str, ValueTerm] = {}
     line: Any  # an assignment, as `line_name` asks
     for line in block:
-        value = values[line_name(line)] = term_of(line.value)
+        name = line_name(line)
+        value = values[name] = term_of(line.value)
         for function in terms(value, FunctionTerm):
             if function.known and not function.runs and len(function.operands) != FUNCTIONS[function.fn].arity:
                 raise DplcError(f"`{function.fn}` takes {FUNCTIONS[function.fn].arity} operands", function)

@@ -267,7 +267,7 @@ def test_names_and_origins_follow_their_values() -> None:
         ("y = add(x)", "y = x", "takes 2 operands"),
         ("y = Redcue(add, k, x)", "y = x", "no operation `Redcue`"),
         ("y = x[i, js..]", "y = x", "under an index map"),
-        ("exp(x)", "y = x", "statements `name = value`"),
+        ("exp(x)", "y = x", "a line reads `name = value`"),
         ("y = Case(i < 3, a)", "y = a", "write `Case(condition, a, b)`"),
     ],
 )
