@@ -139,7 +139,6 @@ class Flags:
     about: Repeated = NONE
     port: int = 0
     browse: bool = True
-    tune: int | None = None
     # bench
     only: str | None = None
     run: bool = True

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import DplcError, UsageError
-from ..view.server import LivePage, News, PageServer, SearchRequest, page
+from ..view.server import LivePage, News, PageServer, page
 from .options import Flags
 from .output import PAGE, bars, print_note, print_remark, write_file
 
@@ -45,10 +45,10 @@ def record_of(flags: Flags) -> dict[str, object]:
             if kind == "suite":
                 return suite_record(flags.subject.path, compiler_for(flags), tell)
             compilation = compiled_model(traced, tell).compilation
-    shown, search = LivePage(name), SearchRequest(flags.tune or 0, flags.explore and kind == "text")
-    with bars("linking lines, assembling and searching"):
+    shown = LivePage(name)
+    with bars("linking lines, assembling and exploring"):
         shown.show(**view_record(compilation, name))
-        BackgroundJobs(compilation, shown, search, flags.check).measure_and_search()
+        BackgroundJobs(compilation, shown, flags.explore and kind == "text", flags.check).measure_and_explore()
     return shown.record
 
 
@@ -132,7 +132,7 @@ def _program(flags: Flags, shown: LivePage) -> LiveProgram:
         captured = captured_model(flags)[1].captured
     return LiveProgram(
         captured, shown, flags.rules, flags.pinned, machine, flags.exact, flags.tf32,
-        SearchRequest(flags.tune or 0, flags.explore), flags.check,
+        flags.explore, flags.check,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Searches over schedules (hill climbing, random), their execution within a budget, and their log."""
+"""Searches over schedules (hill climbing, random), and their execution within a budget."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -460,115 +459,13 @@ class SearchRun:
         self._checking += self._expected
 
 
-# ---- Log of a search: times by parameter value, and the tree of decisions, for every kind of search.
-
-
-MOST_NODES = 20_000
-DEEPEST, WIDEST = 14, 6  # of the tree that is shown
+# ---- texts
 
 
 def micro(seconds: float | None) -> str:
     """Write seconds as microseconds."""
     found = microseconds(seconds)
     return "-" if found is None else f"{found:.2f}"
-
-
-@dataclass
-class CandidateTimes:
-    """Times of some candidates, in seconds: how many had one, the best, the sum of logarithms; how many had none."""
-
-    count: int = 0
-    best: float = math.inf
-    logs: float = 0.0
-    without: int = 0
-
-    def add(self, seconds: float | None) -> None:
-        if seconds is None:
-            self.without += 1
-            return
-        self.count, self.best, self.logs = self.count + 1, min(self.best, seconds), self.logs + math.log(seconds)
-
-    @property
-    def mean(self) -> float:
-        """Geometric mean of the times, infinite without any."""
-        return math.exp(self.logs / self.count) if self.count else math.inf
-
-    @property
-    def visits(self) -> int:
-        return self.count + self.without
-
-
-@dataclass
-class SharedPrefix(CandidateTimes):
-    """Candidates with the same first decisions. label: the last of these decisions."""
-
-    label: str = ""
-    children: dict[Hashable, SharedPrefix] = field(default_factory=dict)
-
-    def record(self, default: float | None, depth: int = 0) -> dict[str, object]:
-        """Return the tree for the page: chains without a choice merged, and the most visited children.
-
-        A reward is the default's time divided by the candidate's, 0 without a time.
-        """
-        found, label = self, self.label
-        while len(found.children) == 1 and (only := next(iter(found.children.values()))).visits == found.visits:
-            found, shown = only, only.label.split(": ")[-1]
-            label = f"{label} · {shown}" if label and shown not in (DEFAULT, SKIP) else label or only.label
-        best, mean = (
-            default / seconds if default and 0 < seconds < math.inf else 0.0 for seconds in (self.best, self.mean)
-        )
-        below = sorted(found.children.values(), key=lambda child: (-child.visits, child.best))[:WIDEST]
-        return {
-            "label": label, "tried": self.visits, "without": self.without, "best": best, "mean": mean,
-            "below": [child.record(default, depth + 1) for child in below] if depth < DEEPEST else [],
-        }  # fmt: skip
-
-
-class SearchLog:
-    """Listener of a search.
-
-    effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}.
-    """
-
-    def __init__(self) -> None:
-        self.root = SharedPrefix()
-        self.effects = defaultdict[tuple[str, str, str, str], dict[str, CandidateTimes]](
-            lambda: defaultdict(CandidateTimes)
-        )
-        self._nodes = 0
-
-    def observe(self, run: SearchRun, tried: Tried) -> None:
-        """Add a candidate."""
-        whole, ways, seconds, branch = tried.candidate, run.space.ways, tried.score.seconds, self.root
-        branch.add(seconds)
-        path: list[tuple[Hashable, str]] = [(whole.way, f"candidate: {ways[whole.way]}")] if len(ways) > 1 else []
-        path += ((decided, f"{decided[0].step}: {show(decided[1])}") for decided in whole.genome)
-        for decided, label in path:
-            if decided not in branch.children:
-                if self._nodes >= MOST_NODES:
-                    break
-                branch.children[decided] = SharedPrefix(label=label)
-                self._nodes += 1
-            branch = branch.children[decided]
-            branch.add(seconds)
-        for candidate, _, score in tried.parts:
-            effects = [
-                (made.step, made.rule, name, plain_text(value))
-                for made in candidate.schedule
-                for name, value in made.parameters.items()
-            ]
-            effects += [
-                (slot.step, slot.step, "decision", "skips" if token == SKIP else "fires")
-                for slot, token in candidate.genome
-                if token != DEFAULT
-            ]
-            for step, rule, name, value in effects:
-                self.effects[candidate.loops[0].name, step, rule, name][value].add(score.seconds)
-
-
-def show(token: Token) -> str:
-    """Return a decision as text."""
-    return firing_text(token.rule, token.values) if isinstance(token, Fire) else token
 
 
 def firing_text(rule: str, values: Iterable[tuple[str, object]]) -> str:

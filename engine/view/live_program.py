@@ -6,14 +6,13 @@ The user's Python runs once, at capture. Rule files are data, and the rules' own
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source
 from ...ir.text.programs import print_program
 from ..capture.signature import Capture
-from ..compiler import Compilation, Compiler, Stopwatch, Values, compiler_with
+from ..compiler import Compilation, Compiler, Stopwatch, compiler_with
 from ..language.rule import read_rules
 from ..rewrite.trace import Firing, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
@@ -33,13 +32,8 @@ from .records import (
     egraph_record,
     measured_registers,
     predicted_effects,
-    search_record,
-    tuning_record,
 )
-from .server import LivePage, News, Record, SearchRequest, Switches
-
-if TYPE_CHECKING:
-    from ..tune.search import SearchLog, SearchRun
+from .server import LivePage, News, Record, Switches
 
 MOST = 64  # values of a parameter that the page offers
 
@@ -49,7 +43,7 @@ class LiveProgram:
     """A captured program under rules that change.
 
     paths: rule files and folders of the user; settings: `RULE.PARAM=VALUE`, as `--set` takes them; exact: exclude
-    @approx rules. searches: searches that follow each compile; check: also run each compile in checked mode.
+    @approx rules. explore: also explore the fusion of each compile; check: also run each compile in checked mode.
     """
 
     captured: Capture
@@ -59,7 +53,7 @@ class LiveProgram:
     target: Target
     exact: bool = False
     tf32: str = "auto"
-    searches: SearchRequest = field(default_factory=SearchRequest)
+    explore: bool = False
     check: bool = False
     switches = Switches()
     _jobs: BackgroundJobs | None = None
@@ -81,7 +75,7 @@ class LiveProgram:
                 return self.shown.report({"stages": None}, error=error.render(), why=why)
             parts = compile_record(made, self.shown.record["title"])
             parts["switches"] = msgspec.to_builtins(wanted, order="sorted")
-            parts |= dict.fromkeys(("tuning", "egraph", "counted", "stages"))
+            parts |= dict.fromkeys(("egraph", "counted", "stages"))
             diff = "" if self._jobs is None else "\n".join(difference(self._jobs.made.cuda, made.cuda, 3))
             self.switches = wanted
             self._start_jobs(made)
@@ -109,16 +103,13 @@ class LiveProgram:
     def _start_jobs(self, made: Compilation) -> None:
         """Replace the background jobs by those of a compile."""
         self.close()
-        self._jobs = BackgroundJobs(made, self.shown, self.searches, self.check, self._compiling)
+        self._jobs = BackgroundJobs(made, self.shown, self.explore, self.check, self._compiling)
         threading.Thread(target=self._jobs.run, daemon=True).start()
 
-    def search(self, wanted: SearchRequest) -> None:
-        """Replace the running search, and search so after each further compile."""
+    def explore_fusion(self) -> None:
+        """Explore the fusion of the program, and do so after each further compile."""
         with self._compiling:
-            self.searches = wanted
-            found = self.shown.record.get("tuning")
-            if found is not None and not wanted.tries:
-                self.shown.show(tuning=found | {"running": False})
+            self.explore = True
             if self._jobs is not None:
                 self._start_jobs(self._jobs.made)
 
@@ -186,7 +177,6 @@ class LiveProgram:
 # ---- background jobs
 
 
-WAYS = 4  # candidates of fusion among which a search chooses that explores, as `dplc tune` does
 LOOK = 0.1  # seconds between two looks at the rule files
 EVERY = 0.4  # seconds between two updates of the page
 
@@ -197,14 +187,14 @@ class Ended(Exception):
 
 @dataclass
 class BackgroundJobs:
-    """Predict the effects of one compile and search from it. check: also count its accesses in checked mode.
+    """Predict the effects of one compile. explore: explore its fusion, too; check: count its accesses in checked mode.
 
-    compiling: locked while the program is compiled again. obsolete: a later compile or search has replaced these jobs.
+    compiling: locked while the program is compiled again. obsolete: a later compile has replaced these jobs.
     """
 
     made: Compilation
     shown: LivePage
-    search: SearchRequest
+    explore: bool
     check: bool
     compiling: threading.Lock = field(default_factory=threading.Lock)
     obsolete: bool = False
@@ -219,17 +209,17 @@ class BackgroundJobs:
                 self.shown.show(**parts)
 
     def run(self) -> None:
-        """Predict each firing, and show the effects so far every EVERY seconds. Then measure and search."""
+        """Predict each firing, and show the effects so far every EVERY seconds. Then measure and explore."""
         found: Record = {}
         with contextlib.suppress(Ended):
             for number, effect in predicted_effects(self.made):
                 found[str(number)] = effect
                 self.step(**({"effects": dict(found)} if self._due() else {}))
             self.step(effects=found)
-            self.measure_and_search()
+            self.measure_and_explore()
 
-    def measure_and_search(self) -> None:
-        """Assemble the kernels, count accesses, and search. Without a C++ compiler, lines get no counts."""
+    def measure_and_explore(self) -> None:
+        """Assemble the kernels, count accesses, and explore. Without a C++ compiler, lines get no counts."""
         kernels = list(self.shown.record["kernels"])
         for number, found in measured_registers(self.made):
             kernels[number] = kernels[number] | {"assembled": found}
@@ -237,35 +227,16 @@ class BackgroundJobs:
         if self.check and "counted" not in self.shown.record:
             with contextlib.suppress(BuildError):
                 self.step(counted=access_counts(self.made))
-        if self.search.tries:
-            self.step(tuning=self._searched(self._tune))
-        if self.search.explore:
-            self.step(egraph=self._searched(lambda: egraph_record(self._values)))
-
-    @functools.cached_property
-    def _values(self) -> Values:
-        return self.made.compiler.untraced.values(self.made.captured)
+        if self.explore:
+            self.step(egraph=self._explored())
 
     def _due(self) -> bool:
         if due := time.monotonic() - self.updated > EVERY:
             self.updated = time.monotonic()
         return due
 
-    def _searched(self, search: Callable[[], Record]) -> Record:
+    def _explored(self) -> Record:
         try:
-            return search()
+            return egraph_record(self.made.compiler.untraced.values(self.made.captured))
         except DplcError as error:
             return {"error": error.render()}
-
-    def _tune(self) -> Record:
-        from ..explore.explore import Fusing
-
-        tries = self.search.tries
-
-        def report(run: SearchRun, log: SearchLog) -> None:
-            self.step()
-            if run.tries == 1 or self._due():
-                self.step(tuning=tuning_record(run, log, run.search.best_way) | {"each": tries, "running": True})
-
-        fusing = Fusing(self._values, WAYS if self.search.explore else 1)
-        return search_record(fusing, tries, report) | {"each": tries, "running": False}

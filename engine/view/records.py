@@ -39,16 +39,13 @@ from ..language.pipeline import PassStep
 from ..language.rule import pass_name
 from ..rewrite.statements.compiled import Program
 from ..rewrite.trace import Firing, Trace
-from ..schedule.scheduling import microseconds, predicted_registers
+from ..schedule.scheduling import predicted_registers
 from .provenance import column_records, columns
 from .server import Record
 
 if TYPE_CHECKING:
-    from ..explore.explore import Fusing
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
-    from ..tune.search import SearchLog, SearchRun, Tried
-    from ..tune.tuning import TuningOutcome
 
 # ---- effects of firings
 
@@ -291,75 +288,10 @@ def _compiled_cases(path: Path, compiler: Compiler, report: Report, priced: bool
     return cases
 
 
-# ---- tuning
+# ---- the e-graph
 
 
 MOST_CLASSES = 4000  # of all e-graphs of a program
-EFFECTS, VALUES = 24, 10  # number of parameters and values shown
-
-
-def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, SearchLog], None]) -> Record:
-    """Search the schedules of a program by predicted times, keep nothing, and return the record.
-
-    report: called after each candidate.
-    """
-    from ..tune.evaluators import PredictingEvaluator
-    from ..tune.search import Budget, SearchLog, SearchOptions
-    from ..tune.tuning import tune_program
-
-    log = SearchLog()
-
-    def observe(run: SearchRun, tried: Tried) -> None:
-        log.observe(run, tried)
-        report(run, log)
-
-    options = SearchOptions(budget=Budget(tries), check=False, predict=True)
-    found = tune_program(fusing, PredictingEvaluator(), options, None, observe)
-    return tuning_record(found.run, log, found.way)
-
-
-def tuning_record(run: SearchRun, log: SearchLog, way: int) -> Record:
-    """Return the record of a tuning run, with times in microseconds, and the fastest schedules of a fusion variant.
-
-    `curve` holds [tries, programs, best time so far]. `tree` holds decisions with the candidates below them.
-    """
-    from ..tune.search import total
-    from ..tune.tuning import choose_schedule
-
-    kernels = [replace(choose_schedule(space, run), count=count) for space, count in run.space.spaces(way)]
-    default, best = run.default, total((one.seconds, one.count) for one in kernels)
-    return run.record() | {
-        "basis": default.basis, "limit": run.limit, "tree": log.root.record(default.seconds),
-        "default_us": microseconds(default.seconds), "tuned_us": microseconds(best),
-        "kernels": [one.record() | {"effects": _effects(log, one)} for one in kernels],
-    }  # fmt: skip
-
-
-def _effects(log: SearchLog, outcome: TuningOutcome) -> list[Record]:
-    """Return the parameters of a kernel with several tried values, those with the largest effect first.
-
-    Each value has the number of candidates with and without a time, and the best and mean time over the default.
-    """
-    default, ranked = outcome.default_seconds or 1.0, []
-    for (kernel, *place), values in log.effects.items():
-        if kernel == outcome.kernel and len(values) > 1:
-            best = [times.best for times in values.values() if times.count] or [1.0]
-            ranked.append((-max(best) / min(best), place, values))
-    rows = []
-    for _, (step, rule, name), values in sorted(ranked, key=itemgetter(0, 1))[:EFFECTS]:
-        often = sorted(values, key=lambda value: -values[value].visits)[:VALUES]
-        listed = [
-            {
-                "value": value, "tried": values[value].count, "without": values[value].without,
-                "best": values[value].best / default, "mean": values[value].mean / default,
-            }
-            for value in sorted(often, key=lambda value: value.rjust(12) if value.isdigit() else value)
-        ]  # fmt: skip
-        rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": listed})
-    return rows
-
-
-# ---- the e-graph
 
 
 def egraph_record(values: Values) -> Record:

@@ -28,7 +28,6 @@ from urllib.parse import parse_qsl
 import msgspec
 
 Record = dict[str, Any]  # data of a page, which becomes JSON
-MOST_TRIES = 100_000
 STAGES = {
     "rules": "reading rules", "pytorch": "loading PyTorch", "capture": "capturing", "torch": "rules on Torch IR",
     "tensor": "rules on Tensor IR", "fusion": "fusion", "tile": "rules on Tile IR", "kernel": "rules on Kernel IR",
@@ -116,18 +115,11 @@ class Switches(msgspec.Struct, frozen=True):
     settings: tuple[Text, ...] = ()
 
 
-class SearchRequest(msgspec.Struct, frozen=True):
-    """Searches that follow each compile. tries: number of schedules, 0 for none; explore: search the e-graph too."""
-
-    tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
-    explore: bool = False
-
-
 # ---- rendering
 
 
 FOLDER = Path(__file__).with_name("page")
-SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite", "searched")
+SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite", "egraph")
 
 
 def page(record: Record, live: bool = False) -> str:
@@ -250,12 +242,12 @@ class PageHandler(BaseHTTPRequestHandler):
             case "GET", "/news":
                 server.received = query.since
                 return shown.since(query.since) if shown.wait(query.since, WAIT) else None
-            case _, "/parameters" | "/search" | "/change" if program is None:
+            case _, "/parameters" | "/explore" | "/change" if program is None:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE)
             case "GET", "/parameters":
                 return program.parameters(query.rule)
-            case "POST", "/search":
-                program.search(msgspec.json.decode(given, type=SearchRequest))
+            case "POST", "/explore":
+                program.explore_fusion()
             case "POST", "/change":
                 program.compile("changed on the page", msgspec.json.decode(given, type=Switches))
             case _:

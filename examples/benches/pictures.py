@@ -1,7 +1,6 @@
 """Pictures of the page of `dplc view` and of the site: `make pictures` (Chromium and selenium are needed).
 
-A block of a decoder is compiled as by `dplc view -c .. -o FILE`, opened, and a line is chosen in it; a softmax of a
-product is tuned as by `--tune 60`.
+A block of a decoder is compiled as by `dplc view -c .. -o FILE`, opened, and a line is chosen in it.
 """
 
 from __future__ import annotations
@@ -23,15 +22,12 @@ FOLDER = ROOT / "docs" / "pictures"
 BLOCK = FOLDER / "block.txt"
 WIDTH, HEIGHT = 1500, 760
 LINE = "data.columns[6].lines.findIndex((line) => line.includes('exp2_approx'))"
-SEARCHED = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
 VIEWS = {
-    "program_dark.png": ("block", "dark", f"choose(6, {LINE}, true)"),
+    "program_dark.png": ("dark", f"choose(6, {LINE}, true)"),
     "timeline_light.png": (
-        "block",
         "light",
         "openEvent(data.trace.findIndex((event) => event.rule === 'stage_inputs' && event.event === 'fired'))",
     ),
-    "tuning_light.png": ("search", "light", "openTab('tuning')"),
 }
 SITE = {  # pages of the site that `make docs` builds
     "index": "index.html",
@@ -55,20 +51,16 @@ def browser(profile: str) -> Any:
 def main() -> None:
     """Write the pictures."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        files = {name: Path(folder) / f"{name}.html" for name in ("block", "search")}
-        block, searched = (
-            Flags(Subject("text", (text,)), text=text, no_db=True, target="sm_80", tune=tries)
-            for text, tries in ((BLOCK.read_text(), None), (SEARCHED, 60))
-        )
-        write_file(files["block"], page(record_of(block)), PAGE)
-        write_file(files["search"], page(record_of(searched)), PAGE)
+        text, file = BLOCK.read_text(), Path(folder) / "block.html"
+        block = Flags(Subject("text", (text,)), text=text, no_db=True, target="sm_80")
+        write_file(file, page(record_of(block)), PAGE)
         site = Path(folder) / "site"
         subprocess.run([sys.executable, "docs/generate.py"], cwd=ROOT, check=True)
         subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(site)], cwd=ROOT, check=True)
         driver = browser(f"{folder}/profile")
         size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        shots = [(name, files[which].as_uri(), scheme, script) for name, (which, scheme, script) in VIEWS.items()]
+        shots = [(name, file.as_uri(), scheme, script) for name, (scheme, script) in VIEWS.items()]
         for name, page_of_site in SITE.items():
             path, _, heading = page_of_site.partition("#")
             address = (site / path).as_uri() + (f"#{heading}" if heading else "")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,13 +16,9 @@ from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCand
 from dplc.engine.store.store import Basis, Score
 from dplc.engine.tune.evaluators import AssemblingEvaluator, PredictingEvaluator
 from dplc.engine.tune.search import (
-    DEEPEST,
     SEARCHES,
-    WIDEST,
     Budget,
-    CandidateTimes,
     SearchRun,
-    SharedPrefix,
     random_token,
     reward,
 )
@@ -181,27 +175,5 @@ def test_a_schedule_that_was_found_for_a_kernel_is_known_in_every_way() -> None:
     assert proposal.parts[1][0].key == tuned.parts[0][0].key
 
 
-# ---- the log
-
-
-def test_the_tree_that_is_shown_ends_somewhere() -> None:
-    """Two children at every place, the right one with nothing below: so many levels and no more."""
-
-    def depth(shown: dict[str, Any]) -> int:
-        return 1 + max(map(depth, shown["below"]), default=-1)
-
-    chain = [SharedPrefix(1, 1.0)]
-    for level in range(40):
-        chain.append(SharedPrefix(level + 2, 1.0, children={"left": chain[-1], "right": SharedPrefix(1, 2.0)}))
-    assert [depth(chain[levels].record(1.0)) for levels in (5, 40)] == [5, DEEPEST]
-    wide = SharedPrefix(children={n: SharedPrefix(1, 1.0, label=str(n)) for n in range(40)})
-    assert len(wide.record(1.0)["below"]) == WIDEST
-
-
 def test_means_of_times_are_geometric() -> None:
-    times = CandidateTimes()
-    assert times.mean == math.inf
-    for seconds in (1.0, 4.0, None, 16.0):
-        times.add(seconds)
-    assert (times.count, times.without, times.best, times.mean) == (3, 1, 1.0, pytest.approx(4.0))
     assert geomean([2.0, 8.0]) == pytest.approx(4.0) and geomean([]) is None

@@ -32,7 +32,7 @@ from dplc.engine.compiler import compiler_with
 from dplc.engine.view.live_program import BackgroundJobs, LiveProgram
 from dplc.engine.view.provenance import Column, column_records
 from dplc.engine.view.records import suite_record, view_record
-from dplc.engine.view.server import LivePage, SearchRequest, page
+from dplc.engine.view.server import LivePage, page
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -127,7 +127,7 @@ def searched() -> Record:
     """The record of a program with all that may follow its compile."""
     shown = LivePage(SEARCHED)
     shown.show(**view_record(compiled(SEARCHED), SEARCHED))
-    BackgroundJobs(compiled(SEARCHED), shown, SearchRequest(12, True), check=True).measure_and_search()
+    BackgroundJobs(compiled(SEARCHED), shown, True, check=True).measure_and_explore()
     return shown.record
 
 
@@ -277,13 +277,11 @@ def test_registers_say_who_measured_them(browser: Browser) -> None:
     assert "nothing here was measured but registers, by the assembler" in said
 
 
-# ---- Searches and suites.
+# ---- The e-graph and suites.
 
 
-def test_searches_are_shown_and_walked(browser: Browser, searched: Record) -> None:
+def test_the_e_graph_is_walked(browser: Browser, searched: Record) -> None:
     browser.open(searched)
-    browser.tab("tuning")
-    assert "Best time over tries" in browser.find("#main svg").get_attribute("aria-label")
     browser.tab("egraph")
     link = browser.find(".eclass .link")
     link.click()
@@ -301,7 +299,7 @@ def test_a_suite_is_a_map(browser: Browser, tmp_path: Path) -> None:
 
 # ---- All views.
 
-VIEWS = ("program", "timeline", "kernels", "fusion", "tuning", "egraph")
+VIEWS = ("program", "timeline", "kernels", "fusion", "egraph")
 
 
 def test_nothing_overflows(browser: Browser, searched: Record) -> None:
@@ -456,19 +454,14 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Browser) -
         assert not browser.find("#stages").is_displayed() and not browser.find("#banner").is_displayed()
         browser.find("#tab-timeline").click()
         browser.until("[...document.querySelectorAll('.gain')].some((one) => one.textContent.includes('µs'))")
-        browser.find("#tab-tuning").click()
-        browser.js(
-            "(find('tries').value = 30, find('tries').dispatchEvent(new Event('input')), find('search').focus())"
-        )
-        browser.find("#search").click()
-        browser.until("data.tuning && !data.tuning.running && document.querySelector('#main svg .best')")
-        assert "30 tries" in browser.find("#main").text
-        assert browser.js("document.activeElement.id") == "search"
+        browser.find("#tab-egraph").click()
+        browser.find("#explore").click()
+        browser.until("data.egraph && document.querySelector('#main .eclass')")
+        assert browser.js("document.activeElement.id") == "explore"
         # one message may bring several parts
-        for parts in ("tuning effects", "tuning columns", "tuning kernels counted", "effects"):
+        for parts in ("egraph effects", "egraph columns", "egraph kernels", "effects"):
             brought = f"Object.fromEntries('{parts}'.split(' ').map((part) => [part, data[part]]))"
             browser.js(f"hear({{ ...news, data: {brought} }})")
-            assert browser.js("document.activeElement.id") == "search", parts
-        browser.js("(find('tab-tuning').focus(), hear({ ...news, data: { tuning: data.tuning } }))")
-        assert browser.js("document.activeElement.id") == "tab-tuning"
-        assert browser.find("#tries").get_attribute("value") == "30"
+            assert browser.js("document.activeElement.id") == "explore", parts
+        browser.js("(find('tab-egraph').focus(), hear({ ...news, data: { egraph: data.egraph } }))")
+        assert browser.js("document.activeElement.id") == "tab-egraph"

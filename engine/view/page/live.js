@@ -54,7 +54,7 @@ function stages() {
 }
 
 // Parts that come after a compile, several in one message where the server was quick, and the views each is shown in.
-const LATER = { effects: ["timeline", "kernels"], kernels: ["kernels"], counted: ["program"], tuning: ["tuning"], egraph: ["egraph"] };
+const LATER = { effects: ["timeline", "kernels"], kernels: ["kernels"], counted: ["program"], egraph: ["egraph"] };
 
 function later(parts) {
   keepView(() => {
@@ -88,32 +88,24 @@ function refused(answer) {
   banner(answer.status === 503 ? "It is not compiled yet: ask again in a moment." : `The server refused: ${answer.status}`, true);
 }
 
-async function search(wanted) {
-  const answer = await fetch(address("/search"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
+async function explore() {
+  const answer = await fetch(address("/explore"), { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" });
   if (!answer.ok) refused(answer);
 }
 
-function searching(id, controls) {
-  const view = VIEWS.find((one) => one[0] === id);
+// The view of the e-graph is there before it is explored, with a button that does so.
+function exploring(view) {
   const [, , draw, , count] = view;
-  view[2] = (main) => { main.append(controls()); if (data[id]) draw(main); };
+  view[2] = (main) => {
+    main.append(make("p", { class: "tools" },
+      make("button", { class: "chip", id: "explore", "data-key": "explore", onclick: explore }, data.egraph ? "explore again" : "explore"),
+      make("span", { class: "quiet" }, "Algebra and cuts together, by equality saturation: it may take as long as dplc fuse --explore does.")));
+    if (data.egraph) draw(main);
+  };
   view[3] = () => data.kernels;
-  view[4] = () => (data[id] ? count() : "");
+  view[4] = () => (data.egraph ? count() : "");
 }
-
-let asked = null; // tries of each kernel, as typed
-searching("tuning", () => {
-  const tries = make("input", { type: "number", id: "tries", "data-key": "tries", min: 1, max: 100000, value: asked ?? ((data.tuning && data.tuning.each) || 200),
-    oninput: (event) => { asked = event.target.value; } });
-  const going = data.tuning && data.tuning.running;
-  return make("p", { class: "tools" }, make("label", {}, "Try ", tries, " schedules of each kernel, by the model's word "),
-    make("button", { class: "chip", id: "search", "data-key": "search", onclick: () => search({ tries: Number(tries.value), explore: Boolean(data.egraph) }) }, going ? "begin again" : "search"),
-    going ? make("button", { class: "chip", id: "stop", "data-key": "stop", onclick: () => search({ tries: 0 }) }, "stop") : null,
-    make("span", { class: "quiet" }, going ? `${data.tuning.tries} of ${data.tuning.limit} tries so far; a rule that is saved begins it again.` : "Nothing is kept: dplc tune keeps what it finds."));
-});
-searching("egraph", () => make("p", { class: "tools" },
-  make("button", { class: "chip", id: "explore", "data-key": "explore", onclick: () => search({ tries: 0, explore: true }) }, data.egraph ? "explore again" : "explore"),
-  make("span", { class: "quiet" }, "Algebra and cuts together, by equality saturation: it may take as long as dplc fuse --explore does.")));
+exploring(VIEWS.find((one) => one[0] === "egraph"));
 
 function banner(text, bad) {
   const box = find("banner");
