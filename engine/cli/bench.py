@@ -9,15 +9,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from ...codegen.launch import CudaExecutor
 from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import choose_device, has_gpu
 from ..bench.bench import BenchSteps, CudaClock, bench_cases
-from ..bench.cases import ABLATION_HEAD, ABLATION_LEGEND, ablate, read_suite, variants
+from ..bench.cases import read_suite
 from ..bench.records import (
     SUITE,
     BenchRecord,
@@ -36,7 +34,7 @@ from ..models.compiling import with_rows
 from ..run.calls import at_binding
 from .models import compiled_model
 from .options import Flags
-from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
+from .output import TABLE, bars, command_line, print_json, write, write_file, writing
 from .programs import benched, bindings, compiler_for, each_binding, prepared, print_table
 
 
@@ -49,8 +47,6 @@ def bench(flags: Flags) -> None:
     elif len(flags.subject.names) > 1:
         what = f"`dplc bench` takes one program, and {len(flags.subject.names)} were given"
         raise UsageError(what, hint="--pack takes several")
-    elif flags.without or flags.number:
-        bench_without(flags)
     elif flags.subject.kind == "compare":
         write(comparison(read_results(flags.subject.path)))  # every suite that was measured
     else:
@@ -66,22 +62,6 @@ def bench_suite(flags: Flags, steps: BenchSteps) -> None:
     with bars() as tell:
         record = bench_cases(path, suite, suite.select(flags.only), lambda: compiler_for(flags), steps, tell)
     show_bench(record, SUITE, flags)
-
-
-def bench_without(flags: Flags) -> None:
-    """Run `dplc bench SUITE --without .. --number ..`.
-
-    `-o` names a results file, from which an interrupted run resumes.
-    """
-    compiler = compiler_for(flags)
-    asked = variants(flags.without, flags.number, compiler.tools)
-    with bars() as tell:
-        record = ablate(flags.subject.path, flags.only, compiler, asked, flags.results, tell)
-    if flags.as_json:
-        print_json(msgspec.to_builtins(record))
-        return
-    print_rows(ABLATION_HEAD, record.rows(), left=ABLATION_HEAD)
-    write(f"{record.target}: {ABLATION_LEGEND}\n")
 
 
 def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:

@@ -149,8 +149,6 @@ class Flags:
     minutes: float | None = None
     plan: bool = False
     results: Path | None = None
-    without: Repeated = NONE
-    number: Repeated = NONE
     compare: Path | None = None
     # tune
     search: str | None = None

@@ -22,12 +22,11 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.bench import bench as measuring
 from dplc.engine.bench.bench import RUNS, WARM_UP, CompiledCase, assembler, compile_all, describe, measure, rows, timing
-from dplc.engine.bench.cases import BenchSubject, Suite, ablate, read_suite, subject_of, variants
+from dplc.engine.bench.cases import BenchSubject, Suite, read_suite, subject_of
 from dplc.engine.bench.records import MISSING, CaseRecord, _result
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler, compiler_with
+from dplc.engine.compiler import compiler_with
 from dplc.engine.cost.predict import RESOURCES
-from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
 SPLIT = "torch.relu(torch.randn(64, 2048) @ torch.randn(2048, 64))"
@@ -361,38 +360,3 @@ def test_the_whole_and_each_kernel_are_timed_where_it_is_right(tiny: Path, monke
             assert bool(found.dplc) == bool(found.eager) == (not said)
             times = [case.measured and case.measured.dplc.median_us for case in kernels]
             assert times == [None if said else pytest.approx(3.0 * case.sizes["launches"]) for case in kernels]
-
-
-# ---- --without and --number: predicted times without a rule, or with another number
-
-
-def test_a_rule_left_out_costs_as_much_as_a_file_without_it(tiny: Path, tmp_path: Path) -> None:
-    record = ablate(tiny, None, PLAIN, variants(["register_row", "xor_smem"], [], toolchain()), None, print)
-    mine = tmp_path / "mine.rw"
-    mine.write_text("without register_row\n")
-    left_out = ablate(tiny, None, Compiler(toolchain([mine]), PLAIN.target), [], None, print).predicted_us
-    changed = {name: us for name, us in left_out.items() if us != record.predicted_us[name]}
-    assert record.effects == {"register_row": changed, "xor_smem": {}} and changed
-    assert [row[0] for row in record.rows()] == ["register_row", "xor_smem"]
-
-
-def test_each_leaves_out_every_rule_of_the_schedule_and_moves_every_number_both_ways() -> None:
-    names = {variant.name for variant in variants(["each"], ["each"], toolchain())}
-    assert {"tileify", "drop_guard", "mark_unroll", "most_unrolled=16", "most_unrolled=48"} <= names
-    assert "inline" not in names
-
-
-@pytest.mark.usefixtures("tiny")
-def test_a_run_goes_on_with_the_effects_that_a_file_holds(dplc: Command) -> None:
-    kept = Path("kept.json")
-    line = "bench tiny.json --only norm.* --number most_unrolled=16 --without xor_smem -o kept.json --target"
-    assert list(dplc(f"{line} h200 --json").json["effects"]) == ["xor_smem", "most_unrolled=16"]
-    data = json.loads(kept.read_text())
-    data["effects"]["xor_smem"] = {"norm.small": "kept"}
-    kept.write_text(json.dumps(data))
-    assert dplc(f"{line} h200 --json").json["effects"]["xor_smem"] == {"norm.small": "kept"}
-    dplc(f"{line} a100", code=2).shows("another suite, other rules or another target")
-    kept.write_text("mine")
-    dplc(f"{line} h200", code=1).shows("kept.json holds no results")
-    assert kept.read_text() == "mine"
-    dplc(f"{line} h200".replace("kept", "absent/kept"), code=1).shows("cannot write")
