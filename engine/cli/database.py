@@ -1,33 +1,29 @@
-"""`dplc db`: stats, list, show, export, import, prune."""
+"""`dplc db`: stats, list, show."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..ruleset import toolchain
 from ..store.store import (
     Entry,
     SqliteStore,
     TuningKey,
     default_path,
-    export_lines,
-    import_lines,
 )
 from .options import Flags
-from .output import EXPORT, print_json, print_remark, print_rows, write, write_file, write_lines
+from .output import print_json, print_remark, print_rows, write, write_lines
 
 SHOWN = 12  # characters of a key in a list
 LONGEST = 60  # of a value: a candidate of fusion is many nodes
 
 
-def _opened(flags: Flags, rules: list[Path] | None = None) -> SqliteStore:
+def _opened(flags: Flags) -> SqliteStore:
     """Open the store of `--db`. Raises DplcError if it is missing or unreadable."""
     file = flags.db or default_path()
     if not file.exists():
-        raise DplcError(f"there is no tuning store {file}", hint="`dplc tune` makes one, `dplc db import` too")
-    return SqliteStore(file, None if rules is None else toolchain(rules).rules, strict=True)
+        raise DplcError(f"there is no tuning store {file}", hint="`dplc tune` makes one")
+    return SqliteStore(file, strict=True)
 
 
 def _entries(flags: Flags) -> list[Entry]:
@@ -102,28 +98,3 @@ def _text(entry: Entry) -> str:
         values = ", ".join(f"{name}={text[:LONGEST]}{'..' * (len(text) > LONGEST)}" for name, text in texts)
         lines.append(f"    {decision.step}: {decision.rule} at {decision.site}{f' ({values})' if values else ''}")
     return "\n".join(lines) + "\n"
-
-
-def export(flags: Flags) -> None:
-    """Run `dplc db export`."""
-    text = export_lines(_entries(flags))
-    if flags.file is None:
-        write(text)
-    else:
-        write_file(flags.file, text, EXPORT)
-
-
-def import_file(flags: Flags) -> None:
-    """Run `dplc db import`."""
-    entries = import_lines(flags.file or Path())
-    with SqliteStore(flags.db, strict=True) as store:
-        kept = store.add(entries)
-    write(f"{kept} of {len(entries)} schedules are new or better: kept in {store.path}\n")
-
-
-def prune(flags: Flags) -> None:
-    """Run `dplc db prune`."""
-    with _opened(flags, flags.rules) as store:
-        gone = store.prune(flags.dry_run)
-    would = "would be " if flags.dry_run else ""
-    write(f"{gone} schedules {would}removed from {store.path}\n")

@@ -190,8 +190,6 @@ class Flags:
     guards: bool = False
     allow_thin: bool = False
     few: Repeated = NONE
-    # the tuning store
-    dry_run: bool = False
 
     @property
     def pinned(self) -> list[str]:

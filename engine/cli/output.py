@@ -123,7 +123,6 @@ def bars(activity: str = "starting") -> Iterator[Callable[..., None]]:
 PAGE = re.compile(rb'<meta name="generator" content="dplc">')
 TABLE = re.compile(rb"Made by `dplc[^\n]*Do not edit: run it again\.")
 DEVICE = re.compile(rb"\A# Fitted by `dplc model fit` on ")
-EXPORT = re.compile(rb'\A\{"dplc_schedules":|\A\{"about":[^\n]*"launches":')
 ARRAYS = re.compile(rb"\APK\x03\x04.{26}out0\.npy", re.DOTALL)
 COUNTEREXAMPLE = re.compile(rb"^# rule \w+: .*\n# from ", re.MULTILINE)
 LOOKED_AT = 1 << 16  # bytes of a file in which its make shows

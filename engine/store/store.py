@@ -24,7 +24,7 @@ import msgspec
 
 from ...codegen.cache import cache_directory
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, InternalError, UsageError
+from ...ir.diagnostic import DplcError, InternalError
 from ...ir.loop import For
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Kernel
@@ -119,7 +119,7 @@ class Tuned(FrozenRecord):
 
 
 class Entry(FrozenRecord, kw_only=True):
-    """Row of the store and line of an export: the best known schedule of a key on one basis.
+    """Row of the store: the best known schedule of a key on one basis.
 
     used_rules: digests of the rules that the schedule depends on. own_rules: rules of the user that were offered.
     """
@@ -131,7 +131,7 @@ class Entry(FrozenRecord, kw_only=True):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Sort key of an export, unique in a store: entries that use other rules do not replace each other."""
+        """Sort key, unique in a store: entries that use other rules do not replace each other."""
         key, used = self.key, (f"{name}={rule}" for name, rule in sorted(self.used_rules.items()))
         return key.device, key.arch, key.family, key.kernel, self.tuned.basis, key.tools, digest(*used)
 
@@ -449,35 +449,6 @@ class SqliteStore:
             return list(self._rows(self._open(), **columns))
         return []
 
-    def prune(self, dry_run: bool) -> int:
-        """Remove the entries that are not valid under the rules in force, and return their number.
-
-        dry_run: only count them.
-        """
-        assert self.digests is not None
-        rules = self.digests.rules.digest
-        gone = [one for one in self.select() if not self.holds(one, rules)]
-        if not dry_run:
-            with self._told():
-                with transaction(self._open()) as db:
-                    _delete(db, gone)
-                db.execute("VACUUM")
-        return len(gone)
-
-    def add(self, entries: Iterable[Entry]) -> int:
-        """Merge entries of another store, all or none. Return how many are new or faster. Raises DplcError."""
-        added = 0
-        try:
-            with transaction(self._open()) as db:
-                for entry in entries:
-                    known = self._rows(db, place=_json(entry.place))
-                    if all(one.tuned.seconds > entry.tuned.seconds for one in known):
-                        _insert(db, entry)
-                        added += 1
-        except Failure as error:
-            raise DplcError(f"cannot write {self.path}: {reason(error)}", notes=("nothing was imported",)) from None
-        return added
-
     def _rows(self, db: sqlite3.Connection, **columns: str) -> Iterator[Entry]:
         """Yield the entries with these values. A damaged row does not make the others useless: a line reports it."""
         where = " AND ".join(f"{name} = ?" for name in columns) or "1"
@@ -580,38 +551,3 @@ def _insert(db: sqlite3.Connection, entry: Entry) -> None:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
-
-
-# ---- exports: a line of JSON with the version, then a line for each entry, sorted
-
-
-class ExportHead(FrozenRecord):
-    """First line of an export."""
-
-    dplc_schedules: int
-
-
-def export_lines(entries: Iterable[Entry]) -> str:
-    """Return the text of an export. Equal entries give equal bytes, because it has no times of writing and no paths."""
-    ordered = sorted(entries, key=lambda entry: entry.place)
-    return "".join(f"{_json(value)}\n" for value in (ExportHead(VERSION), *ordered))
-
-
-def import_lines(path: Path) -> list[Entry]:
-    """Return the entries of an export. Raises UsageError for an unreadable file, DplcError for a wrong line."""
-    try:
-        head, *lines = path.read_bytes().splitlines() or [b""]
-        version = msgspec.json.decode(head, type=ExportHead).dplc_schedules
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except Unreadable:
-        raise DplcError(f"{path} is not an export of schedules", hint="`dplc db export` writes one") from None
-    if version != VERSION:
-        raise DplcError(f"{path} is of another dplc: version {version}, this one knows {VERSION}")
-    entries = []
-    for number, line in enumerate(lines, 2):
-        try:
-            entries.append(msgspec.json.decode(line, type=Entry))
-        except Unreadable as error:
-            raise DplcError(f"{path}:{number}: {error}", notes=("nothing was imported",)) from None
-    return entries

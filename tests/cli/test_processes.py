@@ -269,9 +269,7 @@ def test_makes_know_what_dplc_writes() -> None:
     arrays = io.BytesIO()
     np.savez(arrays, out0=np.zeros(3))
     assert output.ARRAYS.search(arrays.getvalue()) and not output.ARRAYS.search(b"PK\x03\x04" + b"x" * 60)
-    assert not output.EXPORT.search(b'{"a": 1}')
     for make, text in (
-        (output.EXPORT, b'{"dplc_schedules":1}\n'),
         (output.DEVICE, b"# Fitted by `dplc model fit` on X: "),
         (output.COUNTEREXAMPLE, b"## level: tile\n# rule split: wrong\n# from its pattern\n"),
         (output.TABLE, b"# s\n\nMade by `dplc bench x` on 2026 (m). Do not edit: run it again.\n"),

@@ -40,7 +40,7 @@ from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import StoredSchedules
 from dplc.engine.schedule.space import Space
-from dplc.engine.store.store import SqliteStore, Tuned, export_lines, import_lines, key_of
+from dplc.engine.store.store import SqliteStore, Tuned, key_of
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.diagnostic import Source as Text
 from dplc.ir.text.parse import parse
@@ -345,7 +345,7 @@ class Stores:
 
 
 class Files:
-    """The small ones: configurations of models, suites, exports of schedules, device files, indices of weights."""
+    """The small ones: configurations of models, suites, device files, indices of weights."""
 
     name = "files"
 
@@ -354,9 +354,6 @@ class Files:
         self.evil, self.folder = evil, folder
         suite = json.loads((Path(__file__).parents[2] / "examples/suites/kernels_84.json").read_text())
         suite["cases"] = suite["cases"][:5]
-        exported = Stores(folder / "stores", evil)
-        with SqliteStore(exported.whole, exported.tools.rules) as store:
-            self.export = export_lines(store.select())
         self.suite, self.index = suite, {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
         self.devices = tuple(path.read_text() for path in sorted(DEVICES.glob("*.toml")))
         from safetensors.torch import save_file
@@ -366,7 +363,7 @@ class Files:
         self.tensors = (folder / "one.safetensors").read_bytes()
 
     def attack(self, dice: random.Random) -> None:
-        dice.choice((self._config, self._suite, self._export, self._device, self._index, self._tensors))(dice)
+        dice.choice((self._config, self._suite, self._device, self._index, self._tensors))(dice)
 
     def _config(self, dice: random.Random) -> None:
         path = self.folder / "config.json"
@@ -378,19 +375,6 @@ class Files:
         path = self.folder / "suite.json"
         path.write_bytes(m.json_bytes(dice, m.changed_json(dice, self.suite, self.evil)))
         read_suite(path)
-
-    def _export(self, dice: random.Random) -> None:
-        path = self.folder / "export.jsonl"
-        if dice.random() < 0.5:
-            path.write_text(m.changed_text(dice, self.export, (self.export,), self.evil), errors="replace")
-        else:
-            lines = self.export.splitlines()
-            place = dice.randrange(len(lines))
-            lines[place] = m.json_bytes(dice, m.changed_json(dice, json.loads(lines[place]), self.evil)).decode(
-                errors="replace"
-            )
-            path.write_text("\n".join(lines))
-        import_lines(path)
 
     def _device(self, dice: random.Random) -> None:
         path = self.folder / "device.toml"

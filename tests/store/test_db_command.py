@@ -9,7 +9,7 @@ from command_line import Command
 from entries import OTHER, key, tuned
 
 from dplc.engine.ruleset import toolchain
-from dplc.engine.store.store import Decision, SqliteStore, key_of
+from dplc.engine.store.store import SqliteStore, key_of
 from dplc.version import __version__
 from tests.tune.subjects import MACHINE, drawn, kernels, space
 
@@ -78,32 +78,7 @@ def test_a_kernel_that_is_not_there_is_a_usage_error(dplc: Command, path: Path) 
     assert "no kernel of the store begins with `ernel0`" in err and "did you mean `kernel0`" in err
 
 
-def test_exports_are_imported_once(dplc: Command, path: Path, broken: Path, tmp_path: Path) -> None:
-    file, other = tmp_path / "share.jsonl", tmp_path / "other.sqlite"
-    dplc("db export", file, "--db", path)
-    for added in (3, 0):
-        assert f"{added} of 3 schedules are new or better" in dplc("db import", file, "--db", other).out
-    for store in (path, other):
-        assert dplc("db export --db", store).out == file.read_text()
-    dplc("db import", file, "--db", broken, code=1).shows("the file is damaged")
-
-
-def test_entries_of_other_rules_are_pruned(dplc: Command, tmp_path: Path) -> None:
-    file, rules = tmp_path / "t.sqlite", toolchain().rules
-    with SqliteStore(file, rules) as store:
-        store.put(key(0, rules=rules.digest), tuned())
-    with SqliteStore(file) as store:  # without rules in force, it is kept for those of its key only
-        store.put(key(1, rules="of last year"), tuned(schedule=(Decision("gone", "gone", "0"),)))
-    for options, said in (
-        ("--dry-run", "1 schedules would be removed"),
-        ("", "1 schedules removed"),
-        ("", "0 schedules removed"),
-    ):
-        assert said in dplc(f"db prune {options} --db", file).out
-    assert len(dplc("db list --db", file).out.splitlines()) == 1
-
-
-@pytest.mark.parametrize("command", ["stats", "list", "show k", "export", "prune"])
+@pytest.mark.parametrize("command", ["stats", "list", "show k"])
 def test_a_store_that_is_absent_or_broken_is_an_error(
     dplc: Command, broken: Path, tmp_path: Path, command: str
 ) -> None:

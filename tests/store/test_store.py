@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from dplc.engine.store.store import (
     Decision,
     RuleDigests,
     SqliteStore,
-    export_lines,
-    import_lines,
 )
 from dplc.ir.diagnostic import DplcError
 
@@ -155,44 +152,3 @@ def test_a_rule_of_a_user_that_was_never_offered(tmp_path: Path) -> None:
         present = load([mine])
         with SqliteStore(path, present) as store:
             assert (store.get(key(rules=present.digest)) is not None) is kept, text
-
-
-# ---- exports
-
-
-def test_an_export_is_sorted_and_merged_by_an_import(store: SqliteStore, tmp_path: Path) -> None:
-    for number in (2, 0, 1):
-        wanted = key(number, ranges=((9, 64, 1),))
-        store.put(wanted, tuned(1e-6))
-        store.put(wanted, tuned(2e-6, "measured"))
-    entries, file = store.select(), tmp_path / "share.jsonl"
-    text = export_lines(entries)
-    assert text == export_lines(entries[::-1]) and str(tmp_path) not in text
-    head, *lines = map(json.loads, text.splitlines())
-    assert head == {"dplc_schedules": 1}
-    assert [line["key"]["kernel"] for line in lines] == [f"kernel{n}" for n in (0, 0, 1, 1, 2, 2)]
-    file.write_text(text)
-    assert sorted(import_lines(file), key=str) == sorted(entries, key=str)
-    other, own = SqliteStore(tmp_path / "c.sqlite"), tuned(5e-7, schedule=OTHER)
-    other.put(key(0), own)
-    assert [other.add(import_lines(file)) for _ in range(2)] == [5, 0]
-    assert [entry.tuned for entry in other.exact(key(0)) if entry.tuned.basis == "predicted"] == [own]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "cannot read"),
-        ("", "not an export"),
-        ("{}\n", "not an export"),
-        ('{"dplc_schedules":99}\n', "another dplc"),
-        ('{"dplc_schedules":1}\n{"kernel":1}\n', r":2: .*kernel"),
-        ('{"dplc_schedules":1}\n\x00\n', ":2: "),
-    ],
-)
-def test_a_file_that_is_no_export_is_refused_whole(tmp_path: Path, text: str | None, said: str) -> None:
-    file = tmp_path / "bad.jsonl"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(DplcError, match=said):
-        import_lines(file)
