@@ -174,8 +174,7 @@ def report(compiled: CompiledModel) -> list[str]:
         f"  launches       {found.launches}{blocks}",
         f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
         f"  weights        {size(found.weight_bytes)}",
-        f"  peak memory    {size(found.planned_bytes)} planned; eager at least {size(found.eager_bytes)}"
-        " (computed; both beside weights, inputs and outputs)",
+        f"  peak memory    {size(found.planned_bytes)} planned, beside weights, inputs and outputs",
         f"  seconds        {', '.join(f'{stage} {seconds:.2f}' for stage, seconds in found.seconds.items())}",
         f"  this process   held at most {size(found.rss_bytes)}",
     ]

@@ -137,11 +137,10 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
 def summary(record: ModelBench) -> str:
     """Return one paragraph of totals."""
     found = record.figures
-    planned, eager = found.planned_bytes / 2**20, found.eager_bytes / 2**20
     return (
         f"{found.launches} launches of {found.kernels} kernels, at most {found.per_block} in a block; "
         f"{totals_line(record)}; "
-        f"peak of temporaries {planned:.2f} MiB planned, of eager at least {eager:.2f} MiB (computed)"
+        f"peak of temporaries {found.planned_bytes / 2**20:.2f} MiB planned"
     )
 
 

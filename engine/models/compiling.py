@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-import math
-import operator
 import re
 import resource
 import sys
@@ -24,14 +21,11 @@ from ...codegen.arrays import torch_dtype, torch_dtype_name
 from ...codegen.cache import forget_oldest
 from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor, Session
-from ...ir import schemas
 from ...ir.diagnostic import DplcError
-from ...ir.dtypes import DTYPES
-from ...ir.expr import Size, free_names
+from ...ir.expr import Size
 from ...ir.program import Param
-from ...ir.sizes import Binding, at_hint, highest
+from ...ir.sizes import Binding, at_hint
 from ...ir.text.print_statements import print_expr
-from ...ir.torch import TorchGraph
 from ..api import rows_of
 from ..capture.capture import capture
 from ..capture.dynamic_shapes import Dim
@@ -312,49 +306,6 @@ def capture_call(
     return CapturedModel(replace(captured, tensors=tensors, kinds=kinds, folds=False), weights)
 
 
-# ---- The peak of memory next to weights, inputs and outputs: by dplc's plan, and a lower bound for eager.
-
-
-def eager_peak(graph: TorchGraph) -> int:
-    """Return the least bytes that eager holds at once, in addition to weights, inputs and outputs, running op by op.
-
-    Every op's result is a tensor of its own that lives to its last reader. A result that the op's schema allows to be a
-    view of its operand needs no memory and keeps the operand. Workspace inside an op counts as nothing. A size has its
-    greatest value.
-    """
-    owner, last = dict[str, str](), dict[str, int]()
-    held: dict[str, tuple[int, int]] = {}  # {result that is not a view: (the place of its op, bytes)}
-    for place, op in enumerate(graph.body):
-        last |= {owner.get(name, name): place for name in (op.dst, *free_names(op.args))}
-        fields = dict(op.args)
-        viewed = next((name for field in _viewed(op.op) for name in free_names((fields.get(field),))), None)
-        if viewed is not None:
-            owner[op.dst] = owner.get(viewed, viewed)
-        else:
-            widths = (DTYPES[kind.dtype].item_bytes if kind.dtype in DTYPES else 8 for kind in op.types)
-            counts = (int(highest(math.prod(kind.shape))) for kind in op.types)
-            held[op.dst] = place, sum(map(operator.mul, counts, widths))
-    for out in graph.outs:
-        held.pop(owner.get(out.name, out.name), None)
-    changes = [0] * (len(graph.body) + 1)
-    for name, (place, nbytes) in held.items():
-        changes[place] += nbytes
-        changes[last[name] + 1] -= nbytes
-    return max(itertools.accumulate(changes))
-
-
-@functools.cache
-def _viewed(op: str) -> tuple[str, ...]:
-    """Return the operands that a result may be a view of, as the ATen schemas mark them."""
-    if op == "Getitem":
-        return ("self",)
-    packet = getattr(torch.ops.aten, schemas.aten_name(op))
-    overload = getattr(packet, packet.overloads()[0])
-    schema = overload._schema
-    alone = overload.is_view and schema.returns[0].alias_info.before_set  # not one of a list of views
-    return tuple(a.name for a in schema.arguments if alone and a.alias_info)
-
-
 @dataclass(frozen=True)
 class ModelShape:
     """Shape of a compile: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all).
@@ -390,8 +341,8 @@ class Figures(FrozenRecord, kw_only=True):
     """Figures of a compile. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:
-    of the arena of temporaries, at the greatest lengths; eager_bytes: what eager holds at least, by liveness of Torch
-    IR. seconds: of building the module, of capture, of everything after; rss_bytes: the most this process ever held.
+    of the arena of temporaries, at the greatest lengths. seconds: of building the module, of capture, of everything
+    after; rss_bytes: the most this process ever held.
     """
 
     launches: int
@@ -400,7 +351,6 @@ class Figures(FrozenRecord, kw_only=True):
     cuda_lines: int
     weight_bytes: int
     planned_bytes: int
-    eager_bytes: int
     seconds: dict[str, float]
     rss_bytes: int
 
@@ -516,7 +466,6 @@ def compile_call(
         cuda_lines=made.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights or not weights),  # a text has none
         planned_bytes=made.largest.arena.bytes,
-        eager_bytes=eager_peak(captured.captured.graph),
         seconds={stage: spent / 1e3 for stage, spent in clock.timings.items()},
         rss_bytes=peak_rss(),
     )

@@ -32,7 +32,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_compile_run_and_bench(dplc: Command, config: Path) -> None:
     dplc(f"compile {config} --seq-len 7 --no-cubins -o made").shows(
-        "tiny: all layers, 7 tokens, f32, for NVIDIA A100 (sm_80)", "in a block", "planned; eager at least", "(computed;",
+        "tiny: all layers, 7 tokens, f32, for NVIDIA A100 (sm_80)", "in a block", "planned, beside weights",
         "artefact: made",
     )  # fmt: skip
     done = dplc("run made --device emulator --out out.npz")
