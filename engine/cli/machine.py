@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from textwrap import fill
 
+import torch
+
 from ...codegen.target import devices, load_device
 from ...codegen.target import target as find_target
-from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
+from ...ir.diagnostic import UsageError, did_you_mean
+from ...ir.schemas import aten_name, names
 from ..bench.records import read_results
-from ..compiler import Compiler, compiler_with
-from ..language.rule import Rule
+from ..capture.decompositions import table
+from ..language.rule import Rule, RuleSet
+from ..rewrite.torch_rules.lower import compile_rules
+from ..ruleset import toolchain
 from ..tune.fit import CONSTANTS, device_file, fit, fit_points
-from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .options import Flags
 from .output import DEVICE, bars, print_json, print_rows, write, write_file
 
@@ -25,10 +27,9 @@ WIDTH = 120  # of a line of names
 def ops(flags: Flags) -> None:
     """Run `dplc ops`: list every op with the rules for it, in the order in which dplc tries them.
 
-    `--missing` lists the ops without rules by cause. `--dtypes` prints another table.
+    `--missing` lists the ops without rules by cause.
     """
-    compiler = compiler_with(find_target(flags.target), flags.rules)
-    lowering = compiler.tools.torch
+    lowering = toolchain(flags.rules).torch
     if flags.missing:
         if flags.names:
             raise UsageError("`--missing` stands alone: it lists ops that have no rules")
@@ -38,17 +39,15 @@ def ops(flags: Flags) -> None:
             return
         count = sum(map(len, found.values()))
         write(f"{by_rule} ops by rule, {decomposed} more by PyTorch's own decompositions, {count} by nothing:\n")
-        for cause, names in found.items():
-            write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
+        for cause, listed in found.items():
+            write(fill(f"{cause} ({len(listed)}): {', '.join(listed)}", WIDTH, subsequent_indent="    ") + "\n")
         return
     chosen = operators(lowering)
     for name in flags.names:
         if name not in chosen:
             raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, chosen))
     chosen = {name: chosen[name] for name in flags.names or chosen}
-    if flags.dtypes:
-        _tabulate(flags, compiler, chosen)
-    elif flags.as_json:
+    if flags.as_json:
         print_json(
             {op: [{"rule": one.name, "location": one.location} for one in rules] for op, rules in chosen.items()}
         )
@@ -56,31 +55,56 @@ def ops(flags: Flags) -> None:
         print_rows(("", ""), ((op, ", ".join(rule.name for rule in rules)) for op, rules in chosen.items()))
 
 
-def _tabulate(flags: Flags, compiler: Compiler, chosen: Mapping[str, tuple[Rule, ...]]) -> None:
-    """Print the verdict on every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
-    table: dict[str, dict[str, OperatorVerdict]] = {}
-    width = max(map(len, chosen), default=0)
-    if not flags.as_json:
-        write(f"{'':{width}}  {_row(COLUMNS)}\n")
-    with bars() as show:
-        for done, (op, rules) in enumerate(chosen.items()):
-            show(op, done, len(chosen))
-            table[op] = judged(rules, COLUMNS, compiler)
-            if not flags.as_json:
-                write(f"{op:{width}}  {_row([verdict.word for verdict in table[op].values()])}\n")
-    verdicts = [(f"{op} of {dtype}", verdict) for op, row in table.items() for dtype, verdict in row.items()]
-    count = Counter(verdict.word for _, verdict in verdicts)
-    if flags.as_json:
-        print_json({op: {d: {"is": v.word, "why": v.why} for d, v in row.items()} for op, row in table.items()})
-    else:
-        write(f"{len(table)} ops: {', '.join(f'{n} {word}' for word, n in count.most_common())}\n")
-    notes = [f"{what}: {one.word}: {one.why}" for what, one in verdicts if one.word in (WRONG, CRASHED)]
-    if notes:
-        raise (InternalError if count[CRASHED] else DplcError)("some ops do not hold", notes=notes)
+def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
+    """Return {name in aten: the rules that start from it}, by name."""
+    found = {aten_name(op): tuple(c.rule for c in group) for op, group in compile_rules(rules).items()}
+    return dict(sorted(found.items()))
 
 
-def _row(words: Iterable[str]) -> str:
-    return "".join(f"{word:9}" for word in words).rstrip()
+# ---- Which ATen ops nothing takes, by cause: what `dplc ops --missing` prints.
+
+
+# Words of names and tags of torch, by the cause that they show: of several causes the first one counts.
+CAUSES = {
+    "draw random numbers": "nondeterministic_seeded",
+    "spectra and complex numbers": "fft complex stft istft polar real imag",
+    "sparse and quantized tensors": "sparse quantize quantized fake dequantize csr coo crow ccol q",
+    "derivatives that PyTorch names": "backward grad",
+    "names of one device's or library's own kernels": (
+        "cudnn mkldnn miopen mps nnpack thnn cuda cufft cslt nested jagged"
+    ),
+    "give a shape that depends on values": "dynamic_output_shape",
+    "give a number of Python": "data_dependent_output",
+}
+
+
+def missing(rules: RuleSet) -> dict[str, list[str]]:
+    """Return {cause: the names of ATen ops that neither a rule nor a decomposition lowers}, by name."""
+    taken = operators(rules).keys() | _decomposed()
+    by_cause: dict[str, list[str]] = {}
+    for name in sorted(aten_name(op) for op in names()):
+        packet = getattr(torch.ops.aten, name, None)
+        if packet is not None and name not in taken:
+            tags = {tag.name for word in packet.overloads() for tag in getattr(packet, word).tags}
+            parts = tags.union(name.strip("_").split("_"))
+            cause = next(
+                (cause for cause, words in CAUSES.items() if not parts.isdisjoint(words.split())), "no rule yet"
+            )
+            by_cause.setdefault(cause, []).append(name)
+    return dict(sorted(by_cause.items(), key=lambda entry: len(entry[1])))
+
+
+def supported(rules: RuleSet) -> tuple[int, int]:
+    """Return the number of ops that rules lower, and the number that PyTorch's own decompositions add."""
+    ruled = operators(rules).keys()
+    return len(ruled), len(_decomposed() - ruled)
+
+
+def _decomposed() -> set[str]:
+    return {overload._schema.name.rpartition("::")[2] for overload in table()}
+
+
+# ---- model fit
 
 
 def fit_model(flags: Flags) -> None:

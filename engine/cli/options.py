@@ -177,7 +177,6 @@ class Flags:
     suite: Path | None = None
     accept: bool = False
     python: bool = False
-    dtypes: bool = False
     missing: bool = False
     # check
     rule: Repeated = NONE

@@ -23,8 +23,8 @@ from dplc.engine.capture.decompositions import (
     by_types,
     table,
 )
+from dplc.engine.cli.machine import operators
 from dplc.engine.ruleset import toolchain
-from dplc.engine.verify.operators import operators
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.schemas import DTYPES
 

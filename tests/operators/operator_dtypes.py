@@ -1,4 +1,4 @@
-"""Which torch ops the rules take, and what becomes of each in every dtype: found by running the rules' own examples."""
+"""What becomes of each torch op in every dtype: found by running the rules' own examples."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from typing import Any
 
 import torch
 
-from ...ir.diagnostic import INTERNAL, DplcError
-from ...ir.interp.torch import evaluated
-from ...ir.node import replace
-from ...ir.schemas import aten_name, names
-from ...ir.torch import TorchGraph
-from ..api import Compiled
-from ..capture.decompositions import table
-from ..capture.signature import Capture
-from ..compiler import Compiler
-from ..language.rule import Rule, RuleSet
-from ..rewrite.torch_rules.lower import compile_rules
-from ..run.calls import judge_program
-from .checkers import UNWRITTEN, TorchChecker
-from .outcome import Arrays
-from .torch_subjects import NoSubject, accepted, fillings, retyped
+from dplc.engine.api import Compiled
+from dplc.engine.capture.signature import Capture
+from dplc.engine.compiler import Compiler
+from dplc.engine.language.rule import Rule
+from dplc.engine.run.calls import judge_program
+from dplc.engine.verify.checkers import UNWRITTEN, TorchChecker
+from dplc.engine.verify.outcome import Arrays
+from dplc.engine.verify.torch_subjects import NoSubject, accepted, fillings, retyped
+from dplc.ir.diagnostic import INTERNAL, DplcError
+from dplc.ir.interp.torch import evaluated
+from dplc.ir.node import replace
+from dplc.ir.torch import TorchGraph
 
 COLUMNS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")
 # The first one that a program of an op gave represents all.
@@ -39,12 +36,6 @@ class OperatorVerdict:
 
     word: str
     why: str = ""
-
-
-def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
-    """Return {name in aten: the rules that start from it}, by name."""
-    found = {aten_name(op): tuple(c.rule for c in group) for op, group in compile_rules(rules).items()}
-    return dict(sorted(found.items()))
 
 
 def judged(rules: Iterable[Rule], dtypes: Iterable[str], compiler: Compiler) -> dict[str, OperatorVerdict]:
@@ -101,46 +92,3 @@ def _eager(graph: TorchGraph) -> tuple[TorchGraph, Arrays, list[Any]]:
             return graph, tensors, evaluated(graph, dict(tensors), wide=False)
 
     return accepted(fillings(graph), run)
-
-
-# ---- Which ATen ops nothing takes, by cause: what `dplc ops --missing` prints.
-
-
-# Words of names and tags of torch, by the cause that they show: of several causes the first one counts.
-CAUSES = {
-    "draw random numbers": "nondeterministic_seeded",
-    "spectra and complex numbers": "fft complex stft istft polar real imag",
-    "sparse and quantized tensors": "sparse quantize quantized fake dequantize csr coo crow ccol q",
-    "derivatives that PyTorch names": "backward grad",
-    "names of one device's or library's own kernels": (
-        "cudnn mkldnn miopen mps nnpack thnn cuda cufft cslt nested jagged"
-    ),
-    "give a shape that depends on values": "dynamic_output_shape",
-    "give a number of Python": "data_dependent_output",
-}
-
-
-def missing(rules: RuleSet) -> dict[str, list[str]]:
-    """Return {cause: the names of ATen ops that neither a rule nor a decomposition lowers}, by name."""
-    taken = operators(rules).keys() | _decomposed()
-    by_cause: dict[str, list[str]] = {}
-    for name in sorted(aten_name(op) for op in names()):
-        packet = getattr(torch.ops.aten, name, None)
-        if packet is not None and name not in taken:
-            tags = {tag.name for word in packet.overloads() for tag in getattr(packet, word).tags}
-            parts = tags.union(name.strip("_").split("_"))
-            cause = next(
-                (cause for cause, words in CAUSES.items() if not parts.isdisjoint(words.split())), "no rule yet"
-            )
-            by_cause.setdefault(cause, []).append(name)
-    return dict(sorted(by_cause.items(), key=lambda entry: len(entry[1])))
-
-
-def supported(rules: RuleSet) -> tuple[int, int]:
-    """Return the number of ops that rules lower, and the number that PyTorch's own decompositions add."""
-    ruled = operators(rules).keys()
-    return len(ruled), len(_decomposed() - ruled)
-
-
-def _decomposed() -> set[str]:
-    return {overload._schema.name.rpartition("::")[2] for overload in table()}
