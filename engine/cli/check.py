@@ -41,14 +41,14 @@ def check(flags: Flags) -> None:
     if flags.subject.is_dump:
         check_file(rules, chosen, flags.subject.path)
         return
-    if flags.guards or flags.mutate:
+    if flags.guards:
         with bars() as show:
             report = (lambda text: show(text, 0, len(chosen))) if sys.stderr.isatty() else print_note
-            surveys = [survey(rules, rule, options, report, flags.guards) for rule in chosen]
+            surveys = [survey(rules, rule, options, report) for rule in chosen]
         if flags.as_json:
             print_json([one.record() for one in surveys])
         else:
-            write(survey_text(surveys, flags.guards))
+            write(survey_text(surveys))
         return
     started, done, count = time.monotonic(), itertools.count(1), sum(len(some) for _, some in every)
     verdicts = list[RuleVerdict]()

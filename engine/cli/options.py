@@ -185,7 +185,6 @@ class Flags:
     part: str = "1/1"
     prove: bool = False
     proofs: bool = False
-    mutate: bool = False
     guards: bool = False
     allow_thin: bool = False
     few: Repeated = NONE

@@ -1,4 +1,4 @@
-"""Mutation testing of the checks: they must report a rule with one piece left out or changed."""
+"""Mutation testing of guards: the checks must report a rule without one; and programs that one guard refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ...ir.text.parse import parse
 from ..kernels.examples import run_example, run_examples
 from ..language import core as s
 from ..language.check import check
-from ..language.core import children
 from ..language.format import formatted
 from ..language.rule import Rule, RuleSet
 from ..language.rule_files import refusals_of
@@ -26,7 +25,6 @@ from ..language.sorts import Advice
 from ..language.spelling import INDENT, expression
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
-from ..rewrite.trace import written_head
 from .outcome import ERRORS, PlainDice, RuleVerdict, Subject
 from .run import Checkers, CheckOptions, check_rule, named_numbers, smallest, users_of
 
@@ -71,9 +69,9 @@ def survey(
     rule: Rule,
     options: CheckOptions,
     report: Callable[[str], None] = lambda text: None,
-    guards: bool = False,
+    mutants: Callable[[Rule], Iterator[tuple[str, Rule]]] | None = None,
 ) -> Survey:
-    """Check every mutant of a rule. A local rule is checked by its users. guards: only mutants without a guard."""
+    """Check every mutant of a rule, by default those without one guard. A local rule is checked by its users."""
     quick, known, results = replace(options, shrink=False, more=0), Checkers(rules), list[Result]()
     whole = functools.cache(lambda: list(_verdicts(known, rule, quick)))  # with all guards
 
@@ -91,8 +89,6 @@ def survey(
                 if not verdict.firings:
                     return Result(what, "vacuous")
                 verdicts.append(verdict)
-            if broken.clauses == rule.clauses:
-                return Result(what, "survives")
             near = [other for other in checkers.rules.rules.values() if other.file == broken.file]
             _, failures = run_examples(Engine(checkers.rules, check=True), near)
         except DplcError as error:  # also of the template, where the guard would have kept it from a program
@@ -103,7 +99,7 @@ def survey(
         fires = [failure.problem for failure in failures if FIRES in failure.problem]
         return Result(what, "example", fires[0], legal) if fires else Result(what, "survives", legal=legal)
 
-    for what, broken in without_guards(rule) if guards else mutants(rule):
+    for what, broken in (mutants or without_guards)(rule):
         results.append(judged(what, broken))
         report(f"{rule.name}: {what}: {results[-1].how}")
     return Survey(rule.name, tuple(results))
@@ -131,9 +127,6 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
     return RuleSet(files)
 
 
-# ---- one change each
-
-
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Yield the rule without one `require`, for each."""
     for guard in rule.required:
@@ -142,59 +135,6 @@ def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
 
 def _without(rule: Rule, guard: s.Guard) -> Rule:
     return replace(rule, clauses=tuple(clause for clause in rule.clauses if clause is not guard))
-
-
-def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """Yield rules without a guard, statement, field, substitution or arm, or with another sign or number."""
-    yield from without_guards(rule)
-    for what, rewrite in _changed(rule.rewrite):
-        yield what, replace(rule, rewrite=rewrite)
-
-
-Changed = Iterator[tuple[str, Any]]
-
-
-def _changed(node: object) -> Changed:
-    """Yield each possible change of a template, with its description."""
-    if isinstance(node, s.Syntax):
-        yield from _own(node)
-        for what, fields in _changed(tuple(children(node))):
-            yield what, type(node)(node.span, *fields)
-    elif isinstance(node, tuple):
-        for n, item in enumerate(node):
-            before, after = node[:n], node[n + 1 :]
-            if len(node) > 1 and isinstance(item, DROPPABLE):
-                yield f"without `{written_head(item)}`", before + after
-            yield from ((what, (*before, other, *after)) for what, other in _changed(item))
-
-
-DROPPABLE = (
-    s.Statement, s.IfBlock, s.EachBlock, s.RunStatement, s.ForLoop, s.Keyword, s.Substitution, s.Arm, s.UseRule,
-)  # fmt: skip
-
-
-def _own(node: Any) -> Changed:
-    """Yield changes of a node itself."""
-    match node:
-        case s.IfBlock():
-            yield f"`{written_head(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
-        case s.RunStatement(changes=(_,)):
-            yield f"without the changes of `{written_head(node)}`", replace(node, changes=())
-        case s.Number(value=value) if type(value) in (int, float):
-            yield f"{value + 1} for {value} at line {node.span.line}", replace(node, value=value + 1)
-        case s.Operation(op=old) | s.Apply(fn=old) if old in OTHER:
-            changes: dict[str, Any] = {"fn" if isinstance(node, s.Apply) else "op": OTHER[old]}
-            yield f"`{OTHER[old]}` for `{old}` in `{expression(node)}`", replace(node, **changes)
-    if isinstance(node, s.Apply) and node.fn in ORDERED and len(node.items) == 2:
-        yield f"operands of `{expression(node)}` exchanged", replace(node, items=node.items[::-1])
-
-
-_OTHER = """
-    + -, - +, * +, // %, % //, < <=, <= <, > >=, >= >, add subtract, subtract add, multiply add, maximum minimum,
-    minimum maximum, exp expm1, sqrt rsqrt, less less_equal, greater greater_equal, logical_and logical_or
-"""
-OTHER = dict(pair.split() for pair in _OTHER.split(","))
-ORDERED = ("subtract", "divide", "less", "greater", "pow", "floor_divide", "remainder")
 
 
 # ---- Refusals: small programs that one guard alone keeps a rule from.

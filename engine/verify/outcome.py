@@ -311,15 +311,12 @@ def _sums(verdicts: Iterable[RuleVerdict]) -> list[int]:
     return list(map(sum, zip((0,) * 6, *(v.counts for v in verdicts), strict=True)))
 
 
-def survey_text(found: Sequence[Any], guards: bool) -> str:
-    """Return the results of mutants: those that survive, and those that only an example of the rule detects.
-
-    guards: the mutants are rules without one `require`.
-    """
+def survey_text(found: Sequence[Any]) -> str:
+    """Return the results of mutants: those that survive, and those that only an example of the rule detects."""
     lines: list[str] = []
     for survey in found:
         caught = f"{survey.caught} of {len(survey.results)} mutants caught"
-        lines.append(f"{survey.rule}: {caught if survey.results else NO_GUARDS if guards else NO_MUTANTS}")
+        lines.append(f"{survey.rule}: {caught if survey.results else NO_GUARDS}")
         for result in survey.results:
             if result.how in QUIET:
                 beyond = f", {result.legal} more firings compared" if result.legal else ""
@@ -331,7 +328,6 @@ def survey_text(found: Sequence[Any], guards: bool) -> str:
 
 
 NO_GUARDS = "no mutants, for it has no `require` to leave out"
-NO_MUTANTS = "no mutants, for it has no `require` and its template no part to change or to leave out"
 IDLE = "  help: no program and no example needs what survives: remove it or add an example"
 QUIET = {"survives": "survives", "example": "means the same, an example notices"}
 NOTICED = {

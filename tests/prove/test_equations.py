@@ -18,9 +18,10 @@ from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import Rule, RuleSet, load, read_rules
 from dplc.engine.prove.equations import prove
 from dplc.engine.rewrite.terms.rewriter import mentions_mat
-from dplc.engine.verify.mutants import mutants, replaced
+from dplc.engine.verify.mutants import replaced
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule
 from dplc.ir.diagnostic import Source
+from tests.verify.template_mutants import mutants
 
 SNAPSHOT = Path(__file__).with_name("proofs.txt")
 FOLDERS = ("rules/algebra", "rules/tensor", "rules/fusion")

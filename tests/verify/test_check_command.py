@@ -125,12 +125,6 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert record["rules"][0]["firings"] > 5
 
 
-def test_mutants_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "--rule", "hoist_factor", "--mutate", "--examples", "40")
-    assert code == 0
-    assert "mutants caught" in out
-
-
 NEEDLESS = """
 @approx
 rule factor_out on tensor

@@ -18,6 +18,7 @@ from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, named_num
 from dplc.engine.verify.whole_programs import completed
 from dplc.ir.node import nodes
 from dplc.ir.tensor import Case
+from tests.verify.template_mutants import mutants
 
 LOG = """
 @approx
@@ -318,5 +319,5 @@ def test_mutants_of_a_local_rule_are_seen_through_another_local_rule(tmp_path: P
     path = tmp_path / "nested.rw"
     path.write_text(NESTED)
     rules = load([path])
-    results = survey(rules, rules.rule("exchanged"), CheckOptions(examples=0)).results
+    results = survey(rules, rules.rule("exchanged"), CheckOptions(examples=0), mutants=mutants).results
     assert [(result.what.split(" in ")[0], result.how) for result in results] == [("`subtract` for `add`", "wrong")]
