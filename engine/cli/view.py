@@ -9,7 +9,7 @@ import webbrowser
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 from ..view.server import LivePage, News, PageServer, page
 from .options import Flags
 from .output import PAGE, bars, print_note, print_remark, write_file
@@ -23,17 +23,15 @@ def view(flags: Flags) -> None:
     if flags.out is not None:
         write_file(flags.out, page(record_of(flags)), PAGE)
         print_remark(f"written to {flags.out}: it opens in any browser, nothing is loaded from elsewhere")
-    elif flags.subject.kind == "suite":
-        raise UsageError("a suite is written to a file", hint=f"dplc view {flags.subject.name} -o suite.html")
     else:
         serve_page(flags)
 
 
 def record_of(flags: Flags) -> dict[str, object]:
-    """Return the record of a suite, or of an expression or a model, compiled with its trace."""
+    """Return the record of an expression or a model, compiled with its trace."""
     from ..view.live_program import BackgroundJobs
-    from ..view.records import suite_record, view_record
-    from .programs import compile_text, compiler_for
+    from ..view.records import view_record
+    from .programs import compile_text
 
     traced, kind, name = replace(flags, verbose=2), flags.subject.kind, flags.subject.name
     if kind == "text":
@@ -42,8 +40,6 @@ def record_of(flags: Flags) -> dict[str, object]:
         from .models import compiled_model
 
         with bars() as tell:
-            if kind == "suite":
-                return suite_record(flags.subject.path, compiler_for(flags), tell)
             compilation = compiled_model(traced, tell).compilation
     shown = LivePage(name)
     with bars("linking lines, assembling and exploring"):

@@ -236,56 +236,29 @@ Report = Callable[[str, int, int], None]
 
 
 def fired_in(path: Path, compiler: Compiler, report: Report, priced: bool = False) -> Fired:
-    """Return {rule: [(case, firings, predicted speed-up)]} for a suite file. See `_compiled_cases`."""
-    found: Fired = defaultdict(list)
-    for case in _compiled_cases(path, compiler, report, priced):
-        for rule, credit in case["fired"].items():
-            found[rule].append((case["name"], *credit))
-    return found
+    """Return {rule: [(case, firings, predicted speed-up)]} for a suite file, without the cases that do not compile.
 
-
-def suite_record(path: Path, compiler: Compiler, report: Report) -> Record:
-    """Return the record of a suite for the page: its cases, and the rules on values and kernels that fire in them."""
-    target, known, about = compiler.target, compiler.tools.rules.rules, read_suite(path).about
-    cases = _compiled_cases(path, compiler, report, True)
-    often = Counter(sorted(rule for case in cases for rule in case["fired"]))
-    rules = [
-        {"name": name, "location": known[name].location}
-        for name, _ in often.most_common()
-        if name in known and known[name].level != "torch"
-    ]
-    return {
-        "title": f"{path.name}: {about}" if about else path.name,
-        "target": {"name": target.name, "arch": target.arch}, "heat": {"cases": cases, "rules": rules},
-    }  # fmt: skip
-
-
-def _compiled_cases(path: Path, compiler: Compiler, report: Report, priced: bool) -> list[Record]:
-    """Compile each case of a suite file.
-
-    `fired` maps a rule to its number of firings and their predicted speed-up, 1.0 for a firing without a prediction. A
-    case that does not compile has an error and no firings.
+    The speed-up is 1.0 for a firing without a prediction.
 
     report: called with (case, number, count) as each case begins. priced: predict speed-ups.
     """
-    suite, cases = read_suite(path), list[Record]()
+    suite, found = read_suite(path), Fired()
     for number, case in enumerate(suite.cases):
         report(case.name, number, len(suite.cases))
-        fired: dict[str, tuple[int, float]] = {}
-        cases.append({"name": case.name, "us": None, "error": "", "fired": fired})
         try:
             made = subject_of(suite, case).compile(replace(compiler, trace=Trace()))
-        except DplcError as error:
-            cases[-1]["error"] = error.render()
+        except DplcError:
             continue
-        cases[-1]["us"] = made.predicted_seconds * 1e6
+        fired: dict[str, tuple[int, float]] = {}
         effects = dict(predicted_effects(made, CASE_SECONDS)) if priced else {}
         for place, event in enumerate(made.events):
             if isinstance(event, Firing):
                 count, speedup = fired.get(event.rule, (0, 1.0))
                 before, after, *_ = effects.get(place, (None, None))
                 fired[event.rule] = count + 1, speedup * (before["us"] / after["us"] if before and after else 1.0)
-    return cases
+        for rule, credit in fired.items():
+            found.setdefault(rule, []).append((case.name, *credit))
+    return found
 
 
 # ---- the e-graph

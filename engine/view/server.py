@@ -119,7 +119,7 @@ class Switches(msgspec.Struct, frozen=True):
 
 
 FOLDER = Path(__file__).with_name("page")
-SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite", "egraph")
+SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "egraph")
 
 
 def page(record: Record, live: bool = False) -> str:

@@ -25,7 +25,6 @@ NAMES = {
     "text": "3", "lines": "a.ir:3", "op": "exp", "unpack": "a.dplc", "compare": "a.json",
     **{level: f"{level}.ir" for level in LEVELS}, **PATHS,
 }  # fmt: skip
-NEEDED = {("view", "suite"): ["--out", "map.html"]}  # options that a command requires for a kind of subject
 
 Invoke = Callable[[list[str]], Any]
 
@@ -74,7 +73,7 @@ def line_with(command: str, kind: str) -> list[str] | None:
             value = "x"
         if value:
             words += [name_of(p), value] if p.param_type_name == "option" else [value]
-    return [*words, *NEEDED.get((command, kind), [])] if found else None
+    return words if found else None
 
 
 def takes(command: str, kind: str) -> bool:

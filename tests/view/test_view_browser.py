@@ -22,16 +22,14 @@ from view_programs import (
     compiled,
     record_of,
     served,
-    suite,
     until,
 )
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import compiler_with
 from dplc.engine.view.live_program import BackgroundJobs, LiveProgram
 from dplc.engine.view.provenance import Column, column_records
-from dplc.engine.view.records import suite_record, view_record
+from dplc.engine.view.records import view_record
 from dplc.engine.view.server import LivePage, page
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
@@ -277,7 +275,7 @@ def test_registers_say_who_measured_them(browser: Browser) -> None:
     assert "nothing here was measured but registers, by the assembler" in said
 
 
-# ---- The e-graph and suites.
+# ---- The e-graph.
 
 
 def test_the_e_graph_is_walked(browser: Browser, searched: Record) -> None:
@@ -286,15 +284,6 @@ def test_the_e_graph_is_walked(browser: Browser, searched: Record) -> None:
     link = browser.find(".eclass .link")
     link.click()
     assert browser.js("document.activeElement.ariaLabel") == f"class {link.text}"
-
-
-def test_a_suite_is_a_map(browser: Browser, tmp_path: Path) -> None:
-    record = suite_record(suite(tmp_path), compiler_with(target()), lambda *_: None)
-    browser.open(record)
-    rows = browser.js("[...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText.split(/\\s+/))")
-    fired = [str(case["fired"]["tileify"][0]) for case in record["heat"]["cases"]]
-    assert ["tileify", *fired] in rows
-    assert browser.js("document.querySelectorAll('b').length") == 0 and not browser.overflows()
 
 
 # ---- All views.

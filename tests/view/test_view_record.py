@@ -26,7 +26,6 @@ from dplc.engine.view.records import (
     compile_record,
     fired_in,
     predicted_effects,
-    suite_record,
     view_record,
 )
 from dplc.engine.view.server import embedded, page
@@ -135,17 +134,13 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(monkeypatch: pytest
 # ---- Firings in a suite.
 
 
-def test_gains_of_a_suite_are_those_of_its_map_by_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gains_of_a_suite_are_those_of_its_firings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "CASE_SECONDS", math.inf)  # a busy machine would price fewer firings
     file, compiler = suite(tmp_path), compiler_with(target())
     found, plain = (fired_in(file, compiler, lambda *_: None, priced) for priced in (True, False))
-    heat = suite_record(file, compiler, lambda *_: None)["heat"]
-    for one in heat["cases"]:
-        credits = {rule: (n, gain) for rule, fired in found.items() for name, n, gain in fired if name == one["name"]}
-        assert credits == one["fired"]
     assert [name for name, *_ in found["stage_inputs"]] == ["staged"]
     assert [name for name, *_ in found["blockify_launch"]] == ["staged", "plain"]
-    assert {rule["name"] for rule in heat["rules"]} < found.keys() and "matmul_matmul" in found  # that is of torch
+    assert "matmul_matmul" in found  # a rule on torch
     assert max(gain for fired in found.values() for *_, gain in fired) > 2
     assert {gain for fired in plain.values() for *_, gain in fired} == {1.0}
 

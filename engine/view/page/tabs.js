@@ -1,4 +1,4 @@
-// The views, and how one is opened. A suite has a map of its cases and no columns.
+// The views, and how one is opened.
 const VIEWS = [
   ["program", "Program", columnsView, () => data.columns, () => ""],
   ["timeline", "Timeline", timelineView, () => data.trace, () => data.trace.length],
@@ -65,5 +65,5 @@ function openTab(id) {
 function start() {
   const there = tabs().map((view) => view[0]);
   facts();
-  if (there.length) openTab(there.includes(open) ? open : there.includes("suite") ? "suite" : there[0]);
+  if (there.length) openTab(there.includes(open) ? open : there[0]);
 }
