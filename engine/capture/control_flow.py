@@ -80,9 +80,10 @@ def add_cond(made: Any, module: GraphModule, node: Node) -> tuple[Var, ...]:
     """Add both branches of a condition, and for each result the choice of one. Return the results."""
     condition, *branches, operands = node.args
     sides = [made.inlined(getattr(module, branch.target), operands) for branch in branches]
+    chosen: list[Var] = []
     if not isinstance(condition, Node):  # known when the program is compiled
-        return sides[0 if condition else 1]
-    chosen = []
+        chosen = [*sides[0 if condition else 1]]
+        return tuple(chosen)
     for a, b in zip(*sides, strict=True):
         args, kind = (("condition", made.values[condition]), ("self", a), ("other", b)), made.params[a.name]
         chosen.append(Var(made.add("cond", "Where", args, (TensorType(kind.dtype, kind.shape),))))
@@ -118,7 +119,8 @@ def _unpacked(made: Any, x: Param, shape: tuple[Any, ...]) -> Var:
 def _added(made: Any, x: Param, op: str, shape: tuple[Any, ...], **fields: Any) -> Param:
     """Add an op on x with a result of its dtype."""
     args = ("self", Var(x.name)), *fields.items()
-    return made.params[made.add(x.name, op, args, (TensorType(x.dtype, shape),))]
+    param: Param = made.params[made.add(x.name, op, args, (TensorType(x.dtype, shape),))]
+    return param
 
 
 # ---- Recurrent layers: PyTorch's formulas, whose loops over the steps are scans.

@@ -44,9 +44,12 @@ def interval(e: Expr) -> Interval:
     return _interval(e) if e.__class__ in CLASSES else (int(e), int(e))
 
 
+_NO_RANGES: ranges.Ranges = {}
+
+
 @memoised
 def _interval(e: Any) -> Interval:
-    return ranges.interval(e, {})
+    return ranges.interval(e, _NO_RANGES)  # one object: walks keep what they know by its identity
 
 
 def operate(op: str, a: Expr, b: Expr) -> Expr:

@@ -25,5 +25,7 @@ def test_a_filter_of_groups_is_right(text: str, dtype: str) -> None:
 
 
 def test_tensor_cores_multiply_each_group() -> None:
-    made = compiled("F.conv2d(torch.randn(2, 64, 12, 12), torch.randn(96, 32, 3, 3), padding=1, groups=2)", dtype="bf16")
+    made = compiled(
+        "F.conv2d(torch.randn(2, 64, 12, 12), torch.randn(96, 32, 3, 3), padding=1, groups=2)", dtype="bf16"
+    )
     assert list(nodes(made.tile, Mma))
