@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import gc
 import keyword
 import math
@@ -189,6 +190,13 @@ def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
     shapes = {name: tuple(map(extent, text.split())) for name, text in inputs.items()}
     spreads = {name: 1.0 / math.sqrt(extent(terms)) for name, terms in operation.fan_in.items()}
     return BenchSubject(case, expression, function_of(expression, tuple(inputs)), shapes, spreads)
+
+
+def programs_of(path: Path, only: str | None) -> dict[str, Callable[[Compiler], Compilation]]:
+    """Capture the cases of a suite. Return {case: the function from a compiler to its compilation}."""
+    suite = read_suite(path)
+    subjects = [subject_of(suite, case) for case in suite.select(only)]
+    return {one.case.name: functools.partial(one.compile, captured=one.capture()) for one in subjects}
 
 
 def with_rules(compiler: Compiler, paths: Sequence[str]) -> Compiler:

@@ -175,6 +175,10 @@ class Flags:
     lines: str | None = None
     op: str | None = None
     suite: Path | None = None
+    ops: str = "add,subtract,multiply,divide,exp,Reduce.add,Reduce.maximum"
+    leaf: Repeated = NONE
+    without: Repeated = NONE
+    terms: int = 2
     accept: bool = False
     python: bool = False
     missing: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import sys
@@ -17,6 +18,7 @@ from ...ir import schemas
 from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean, raise_all
 from ...ir.text.print_statements import print_value
 from ...ir.text.read_statements import NEW_STATEMENT
+from ..bench.cases import programs_of
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
@@ -438,6 +440,54 @@ def _from_op(name: str, flags: Flags) -> str:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
     graph = captured_text(flags, values=False).graph if flags.text else None
     return reference.rule_of_op(name, known[op], graph)
+
+
+# ---- discover
+
+
+LEAVES = ("x:ik", "z:ik", "c:i")
+
+
+def discover_rules(flags: Flags) -> None:
+    """Print rules that a search finds, or write them to a file. An interrupt ends the search and keeps what was found.
+
+    Raises UsageError for an unknown rule, function or leaf.
+    """
+    from ..prove.discover import Discovery, FoundRule, Search, worth
+    from .programs import captured_text, compiler_for
+
+    compiler, programs, found = compiler_for(flags), dict[str, Any](), list[FoundRule]()
+    if flags.text:
+        captured = captured_text(flags, values=False)
+        programs["the program"] = lambda compiler: compiler.compile(captured)
+    elif flags.subject.kind == "suite":
+        programs = programs_of(flags.subject.path, flags.only)
+    leaves = {name: letters for name, _, letters in (text.partition(":") for text in flags.leaf or LEAVES)}
+    for name, letters in leaves.items():
+        if not re.fullmatch(r"[a-z]\w*:[ac-z]+|-?\d+\.\d+:", f"{name}:{letters}"):
+            raise UsageError(f"--leaf {name}: not an unknown", hint="write `x:ik` for x over i and k, or a number")
+    rules, without = compiler.tools.rules, set(map(compiler.tools.rules.plain, flags.without))
+    force = [one for one in compiler.tools.equations if without.isdisjoint((one.name, "each"))]
+    search = Discovery(Search(leaves, flags.ops.split(",")), rules, force, CheckOptions(flags.examples, more=0))
+    with bars("enumerating terms") as show, contextlib.suppress(KeyboardInterrupt):
+        for _ in range(flags.terms):
+            for rule in search.step():
+                show(f"{rule.name}: {rule.label}")
+                found.append(rule)
+        for rule in found if programs else ():
+            show(f"predicting {rule.name}")
+            worth(rule, compiler, programs)
+    found.sort(key=lambda rule: -rule.saved)
+    if flags.verbose:
+        print_note("\n".join(f"{text}# refuted: {why}" for text, why in search.refuted))
+    text = "\n".join(rule.text for rule in found)
+    if flags.out:
+        write_file(flags.out, text, NOTHING)
+    else:
+        print_text(text, "rw")
+    for rule in found:
+        print_note(f"{rule.name}: {rule.label}, saves {rule.saved:.1%} of {rule.saves}")
+    print_remark(f"{len(found)} rules found, {search.covered} candidates covered, {len(search.refuted)} refuted")
 
 
 # ---- doc

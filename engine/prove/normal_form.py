@@ -113,8 +113,14 @@ def _total(bound: set[Form], product: Form) -> Form:
 
 
 def fold(name: str, bound: set[Form], form: Form) -> Form:
-    """Return another reduction over indices: a reduction of a reduction is one."""
+    """Return another reduction: a reduction of a reduction is one, and a maximum commutes with exp and shifts."""
     body = sympy.expand(form)
+    if name in ("maximum", "minimum"):
+        if isinstance(body, sympy.exp):
+            return sympy.exp(fold(name, bound, body.exp))
+        shift = sympy.Add(*(term for term in sympy.Add.make_args(body) if not indices(term) & bound))
+        if shift not in (0, body):
+            return shift + fold(name, bound, body - shift)
     if kind(body) == f"Reduce {name}":
         new, body = opened(body)
         bound = bound | new

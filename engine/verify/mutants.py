@@ -160,7 +160,7 @@ def drawn_refusals(rules: RuleSet, sources: set[str]) -> Iterator[tuple[Path, st
         if finding.check == "examples_enough" and finding.rule in rules.rules.keys() - broken:
             rule = rules.rules[finding.rule]
             for guard in rule.guards:
-                if guard.span == finding.span and (text := _refusal(checkers, rule, guard)):
+                if guard.span == finding.span and (text := refusal(checkers, rule, guard)):
                     drawn[rule.span.source.name].append(f"\nexamples {rule.name}\n{text}")
     for name, texts in drawn.items():
         path = refusals_of(Path(name))
@@ -168,7 +168,7 @@ def drawn_refusals(rules: RuleSet, sources: set[str]) -> Iterator[tuple[Path, st
         yield path, formatted(Source(str(path), known + "".join(texts)))
 
 
-def _refusal(checkers: Checkers, rule: Rule, guard: s.Guard) -> str | None:
+def refusal(checkers: Checkers, rule: Rule, guard: s.Guard) -> str | None:
     """Return an example that a guard refuses, as text; one on which the rule fires without the guard, if possible."""
     checker, seen, found, second = checkers.of(rule.level), set[str](), "", ""
     own, engine = list(checker.examples([rule])), Engine(checkers.rules, check=True)

@@ -78,14 +78,9 @@ def values(graph: TensorGraph, data: Mapping[str, Any], real: bool = False) -> d
         found = run(TensorGraph(graph.name, graph.ins, read), data)
         stored_for = dict(zip((out.name for out in read), found, strict=True))
         data |= _called(call, data | stored_for)
-    meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins if x.name in data}, real)
-    # constants such as -inf and rows that are wholly masked make inf and nan on purpose
-    with np.errstate(all="ignore"):
-        for term in terms(graph):
-            value, bad = meaning.value(term)
-            if real and dtype(term) in FLOATS:
-                bad = _any(bad, ~np.isfinite(value))
-            meaning.values[term] = TermValue(value, None if bad is None else _full(bad, axes(term)))
+    meaning = Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins if x.name in data}, real)
+    for term in terms(graph):
+        meaning.add(term)
     return meaning.values
 
 
@@ -111,12 +106,23 @@ def _spread(data: Array, own: Order, order: Order) -> Array:
     return moved.reshape([a.extent if a in own else 1 for a in order])
 
 
-class _Meaning:
-    def __init__(self, data: dict[str, Array], real: bool):
+class Meaning:
+    """The values of terms over some inputs, operands first. data, real: as for `values`."""
+
+    def __init__(self, data: dict[str, Array], real: bool = False):
         self.data, self.real = data, real
         self.values: dict[Term, TermValue] = {}
 
-    def value(self, term: Any) -> TermValue:
+    def add(self, term: Term) -> TermValue:
+        """Compute a term from the values of its operands, and keep its value."""
+        with np.errstate(all="ignore"):  # constants such as -inf and masked rows make inf and nan on purpose
+            value, bad = self._value(term)
+        if self.real and dtype(term) in FLOATS:
+            bad = _any(bad, ~np.isfinite(value))
+        made = self.values[term] = TermValue(value, None if bad is None else _full(bad, axes(term)))
+        return made
+
+    def _value(self, term: Any) -> TermValue:
         kind = term.__class__
         if kind is Input:
             extents = tuple(a.extent for a in term.axes)

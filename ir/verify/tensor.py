@@ -91,7 +91,7 @@ def _term(term: Any) -> Iterator[str]:
             found = [dtype(x) for x in term.args]
             if term.fn not in FUNCTIONS or len(found) != FUNCTIONS[term.fn].arity:
                 yield f"`{term.fn}` of {len(found)} operands"
-            elif not _fit(FUNCTIONS[term.fn].kind, found):
+            elif not fit(FUNCTIONS[term.fn].kind, found):
                 yield f"{term.fn}({', '.join(found)})"
         case Reduce(over=over, x=x):
             if term.fn not in FUNCTIONS or FUNCTIONS[term.fn].identity is None:
@@ -129,7 +129,7 @@ def _fold(term: Fold) -> Iterator[str]:
                 yield f"Fold over {axis.name}, which its first operand lacks"
 
 
-def _fit(kind: str, dtypes: list[str]) -> bool:
+def fit(kind: str, dtypes: list[str]) -> bool:
     """Return whether a function of a kind takes operands of these dtypes."""
     first, alike = dtypes[0], len(set(dtypes)) == 1
     if kind == SELECT:
