@@ -453,7 +453,7 @@ def discover_rules(flags: Flags) -> None:
 
     Raises UsageError for an unknown rule, function or leaf.
     """
-    from ..prove.discover import Discovery, FoundRule, Search, worth
+    from ..prove.discover import Discovery, FoundRule, TermSearch, worth
     from .programs import captured_text, compiler_for
 
     compiler, programs, found = compiler_for(flags), dict[str, Any](), list[FoundRule]()
@@ -468,7 +468,7 @@ def discover_rules(flags: Flags) -> None:
             raise UsageError(f"--leaf {name}: not an unknown", hint="write `x:ik` for x over i and k, or a number")
     rules, without = compiler.tools.rules, set(map(compiler.tools.rules.plain, flags.without))
     force = [one for one in compiler.tools.equations if without.isdisjoint((one.name, "each"))]
-    search = Discovery(Search(leaves, flags.ops.split(",")), rules, force, CheckOptions(flags.examples, more=0))
+    search = Discovery(TermSearch(leaves, flags.ops.split(",")), rules, force, CheckOptions(flags.examples, more=0))
     with bars("enumerating terms") as show, contextlib.suppress(KeyboardInterrupt):
         for _ in range(flags.terms):
             for rule in search.step():

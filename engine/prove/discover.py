@@ -28,7 +28,7 @@ from ...ir import compose
 from ...ir.diagnostic import DplcError, Source, no_such
 from ...ir.expr import Axis
 from ...ir.functions import FLOAT, FUNCTIONS
-from ...ir.interp.tensor import Array, Meaning, stored
+from ...ir.interp.tensor import Array, TensorMeaning, stored
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
 from ...ir.names import unused
@@ -78,7 +78,7 @@ class World:
             values[:POSITIVE] = np.abs(values[:POSITIVE]) + 0.1
             numbers[name] = values
             self.leaves.append(Input(name, order) if name.isidentifier() else compose.const(float(name)))
-        self.meaning = Meaning(numbers)
+        self.meaning = TensorMeaning(numbers)
         self.order = tuple(dict.fromkeys((SAMPLES, *(axis for leaf in self.leaves for axis in axes(leaf)))))
         self.cost = functools.cache(self._cost)
 
@@ -93,7 +93,7 @@ class World:
         if isinstance(term, Input):
             return next(leaf for leaf in self.leaves if getattr(leaf, "name", "") == term.name)
         if isinstance(term, Reduce | Fold):
-            fn, over = getattr(term, "fn", "") or term.part, [self.axis(axis.name) for axis in term.over]
+            fn, over = term.part if isinstance(term, Fold) else term.fn, [self.axis(axis.name) for axis in term.over]
             return reduction(fn, over, [self.known[x] for x in operands(term)])
         return compose.rebuilt(term, self.known.__getitem__)
 
@@ -107,7 +107,7 @@ class World:
         """Return the instructions that a term takes."""
         every = postorder((self.of(term),))
         extents = (math.prod(axis.extent for axis in {*axes(one), *getattr(one, "over", ())}) for one in every)
-        return sum(map(operator.mul, map(instructions, every), extents))
+        return float(sum(map(operator.mul, map(instructions, every), extents)))
 
 
 def instructions(term: Any) -> int:
@@ -145,7 +145,7 @@ def cheaper(worlds: Worlds, one: Term, other: Term) -> bool:
     return all(a <= b for a, b in costs) and any(a < b for a, b in costs)
 
 
-class Search:
+class TermSearch:
     """Terms of a grammar: functions and reductions (`Reduce.add`, `online.s`) over leaves.
 
     sizes: terms by size, one for each value. classes: all terms that may be equal. Raises UsageError for an unknown
@@ -240,7 +240,7 @@ class Discovery:
     texts of wrong rules, and why each is wrong.
     """
 
-    search: Search
+    search: TermSearch
     rules: RuleSet
     force: list[Rule]
     options: CheckOptions
@@ -258,7 +258,7 @@ class Discovery:
             leaves = self.search.widened(*pair)
             worlds = worlds_of(leaves)
             if cheaper(worlds, *pair[::-1]) and not self.covers(pair, worlds):
-                yield from self.accepted(RuleText(self, pair, leaves))
+                yield from self.accepted(CandidateText(self, pair, leaves))
 
     def _is_candidate(self, pattern: Term, template: Term) -> bool:
         worlds, read = self.search.worlds, set(inputs((pattern,)))
@@ -279,7 +279,7 @@ class Discovery:
             return not cheaper(worlds, pair[1], rewriter.rewrite(pair[0]))
         return False
 
-    def accepted(self, text: RuleText) -> Iterator[FoundRule]:
+    def accepted(self, text: CandidateText) -> Iterator[FoundRule]:
         """Yield a rule with its label, and put it in force, unless a program refutes it."""
         text.illustrate()
         for text.attribute in ("", "@approx\n"):
@@ -296,7 +296,7 @@ class Discovery:
         self.refuted.append((text.written(), found.equation.stopped))
 
 
-class RuleText:
+class CandidateText:
     """The text of a rule. attribute: the line before it; guards: each with its reason; examples: their text."""
 
     def __init__(self, of: Discovery, pair: Pair, leaves: Leaves):

@@ -78,7 +78,7 @@ def values(graph: TensorGraph, data: Mapping[str, Any], real: bool = False) -> d
         found = run(TensorGraph(graph.name, graph.ins, read), data)
         stored_for = dict(zip((out.name for out in read), found, strict=True))
         data |= _called(call, data | stored_for)
-    meaning = Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins if x.name in data}, real)
+    meaning = TensorMeaning({x.name: np.asarray(data[x.name]) for x in graph.ins if x.name in data}, real)
     for term in terms(graph):
         meaning.add(term)
     return meaning.values
@@ -106,7 +106,7 @@ def _spread(data: Array, own: Order, order: Order) -> Array:
     return moved.reshape([a.extent if a in own else 1 for a in order])
 
 
-class Meaning:
+class TensorMeaning:
     """The values of terms over some inputs, operands first. data, real: as for `values`."""
 
     def __init__(self, data: dict[str, Array], real: bool = False):

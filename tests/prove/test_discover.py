@@ -9,7 +9,7 @@ import pytest
 from command_line import Command
 
 from dplc.engine.kernels.examples import alone, rewritten
-from dplc.engine.prove.discover import Discovery, FoundRule, RuleText, Search, World, equal, reduction
+from dplc.engine.prove.discover import Discovery, FoundRule, CandidateText, TermSearch, World, equal, reduction
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.run import CheckOptions
 from dplc.ir.tensor import Const, Elementwise, Reduce, Term
@@ -21,7 +21,7 @@ WIDE, NARROW = {"x": "ik"}, {"x": "ik", "c": "i"}
 
 def discovery(leaves: dict[str, str], ops: str, without: tuple[str, ...] = (), alone: bool = True) -> Discovery:
     force = [] if alone else [rule for rule in TOOLS.equations if rule.name not in without]
-    return Discovery(Search(leaves, ops.split()), TOOLS.rules, force, CheckOptions(4, more=0))
+    return Discovery(TermSearch(leaves, ops.split()), TOOLS.rules, force, CheckOptions(4, more=0))
 
 
 def found(search: Discovery, size: int) -> list[FoundRule]:
@@ -43,7 +43,7 @@ def test_operators_alone_give_rule(leaves: dict[str, str], ops: str, size: int, 
 
 
 def planted() -> list[tuple[str, Term, Term]]:
-    search = Search({"x": "ik", "0.5": ""}, ["abs"])
+    search = TermSearch({"x": "ik", "0.5": ""}, ["abs"])
     x, half = search.first.leaves
     k = search.first.axis("k")
     mean = Elementwise("multiply", (half, reduction("add", [k], [x])))
@@ -63,7 +63,7 @@ def planted() -> list[tuple[str, Term, Term]]:
 def test_coincidence_is_refuted(where: str, pattern: Term, template: Term) -> None:
     search = discovery({"x": "ik", "0.5": "", "0.0": ""}, "abs")
     assert not equal(search.search.worlds, pattern, template, partly=True), where
-    assert list(search.accepted(RuleText(search, (pattern, template), search.search.leaves))) == []
+    assert list(search.accepted(CandidateText(search, (pattern, template), search.search.leaves))) == []
     assert len(search.refuted) == 1
 
 
