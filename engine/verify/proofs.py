@@ -144,7 +144,8 @@ class Integers:
                     holds = self.z3.Bool(expression(condition)) if self.known is None else True
                 return either(holds, self.number(a, scope), self.number(b, scope))
             case s.Apply(fn="max" | "min" as fn, items=(s.Group() as items,)):
-                return {"max": max, "min": min}[fn](self.elements(items, scope))
+                first = operator.ge if fn == "max" else operator.le
+                return reduce(lambda a, b: either(first(a, b), a, b), self.elements(items, scope))
             case s.LetExpression() as named:
                 return self.number(without_lets(named), scope)
             case s.Apply() | s.Member() | s.Subscript() as asked_for:
