@@ -92,6 +92,9 @@ QUERIES = frozenset(getattr(Tensor, name).__get__ for name in (
 )) | {Tensor._is_view}  # fmt: skip
 
 
+OF_VALUES = frozenset((torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor))  # of Python's numbers
+
+
 class Annotate(TorchFunctionMode):
     """Mode that marks the FX nodes of a torch call with its location.
 
@@ -120,6 +123,8 @@ class Annotate(TorchFunctionMode):
             given = args[0], _with_values(args[1])
         with nullcontext() if span is None else annotate({KEY: span}):
             result = UNASKED.get(function, function)(*given, **(kwargs or {}))
+            if function in OF_VALUES and result.is_meta and not tensors(args[function is Tensor.new_tensor :], kwargs):
+                result = function(*args, **{**(kwargs or {}), "device": "cpu"}).to("meta")  # which keeps the values
         if self._note is not None:
             self._note(span)
         return result

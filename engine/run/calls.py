@@ -120,6 +120,8 @@ class Original:
 
         Raises DplcError for missing or unknown arguments, and if a fixed tensor has changed since the compile.
         """
+        if any(tensor.is_meta for tensor, _ in self._versions):
+            raise DplcError("a tensor that the function found outside of its arguments is on the meta device")
         if any(tensor._version != version for tensor, version in self._versions):
             what = "a tensor that the function found outside of its arguments has changed since it was compiled"
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")

@@ -11,11 +11,15 @@ from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dplc
 from dplc.engine.capture.capture import bits, capture, capture_text, fold
 from dplc.engine.language.rule import policy_with
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.text.tensor import print_graph
+
+
+FAR = torch.empty(3, device="meta")
 
 
 def causal(scores: Any) -> Any:
@@ -31,7 +35,17 @@ def causal(scores: Any) -> Any:
         (lambda x: x + torch.arange(8.0).view(2, 4).T.split(2)[1], data(2, 2), "Add", torch.tensor([[2, 6], [3, 7.0]])),
         (lambda x: (x.exp(), torch.arange(3) * 2), data(3), "Exp", torch.tensor([0, 2, 4])),
         # the graph of a model without data says `meta` where it makes a mask; the constants are real all the same
-        (lambda x: x + torch.ones(3, device=x.device), torch.empty(3, device="meta"), "Add", torch.ones(3)),
+        (lambda x: x + torch.ones(3, device=x.device), FAR, "Add", torch.ones(3)),
+        *(
+            (lambda x, made=made: x * made(x), FAR, "Mul", torch.tensor([1.0, 2.0, 5.0]))
+            for made in (
+                lambda x: torch.tensor([1.0, 2, 5], device=x.device),
+                lambda x: torch.as_tensor([1.0, 2, 5], device=x.device),
+                lambda x: torch.asarray([1.0, 2, 5], device="meta"),
+                lambda x: x.new_tensor([1, 2, 5]),
+            )
+        ),
+        (lambda x: torch.minimum(x, torch.tensor(0.5, device=x.device)), FAR, "Minimum", torch.tensor(0.5)),
     ],
 )
 def test_what_depends_on_no_input_is_one_constant(function: Any, x: Any, left: str, constant: Any) -> None:
@@ -51,6 +65,14 @@ def test_an_unsupported_dtype_may_fold_away_but_not_stay() -> None:
     assert ops(fold(captured)) == ["Add"]
     with pytest.raises(DplcError, match="u16"):
         capture(lambda x: x.to(torch.uint16) + torch.ones(3, dtype=torch.uint16), (data(3),))
+
+
+def test_a_constant_without_data_is_no_formula() -> None:
+    mask = torch.ones(3, device="meta")
+    compiled = dplc.compile(lambda x: x * mask, (FAR,), db=False)
+    assert [param.name for param in compiled.compilation.plan.inputs] == ["x", "constant"]
+    with pytest.raises(DplcError, match="meta"):
+        compiled(torch.ones(3))
 
 
 def test_weights_are_not_folded() -> None:

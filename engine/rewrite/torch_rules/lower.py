@@ -337,7 +337,7 @@ def lower(captured: Any, rules: RuleSet, trace: bool = False, calls: str = CALLS
         raise no_such("call choice", calls, CALLS)
     known = {}
     for name, kind in captured.kinds.items():
-        if kind == "constant":
+        if kind == "constant" and not captured.tensors[name].is_meta:
             tensor = captured.tensors[name].detach().cpu()
             # numpy has no bf16: 16-bit floats are given as f32
             known[name] = (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
