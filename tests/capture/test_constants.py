@@ -18,7 +18,6 @@ from dplc.ir.diagnostic import DplcError
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.text.tensor import print_graph
 
-
 FAR = torch.empty(3, device="meta")
 
 
