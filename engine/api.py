@@ -254,14 +254,14 @@ def compile(
     """Compile a function or a module for the call `function(*example_inputs, **kwargs)`.
 
     Tensors among the arguments, alone or in tuples, lists and dicts, are inputs: of these shapes and dtypes. All else
-    is fixed, and so is every tensor that is neither an argument nor a parameter or buffer of a module: an attribute, a
-    global, a variable around the function. (A call raises an error after one of these was mutated.) Parameters and
-    buffers are read at every call.
+    is fixed, and so is every tensor that is neither an argument nor a parameter or buffer of a module: a global, a
+    variable around the function, an attribute that the function does not change. (A call raises an error after one of
+    these was mutated.) Parameters and buffers are read at every call.
 
-    It is inference: results carry no gradients. Modules are compiled in the mode that they are in. An op that draws
-    random numbers is refused (call `.eval()` first). Arguments, parameters and buffers that the function changes in
-    place, as a BatchNorm in training does, and tensors that it assigns to attributes have their new values after a
-    call. Any number of threads may compile; one compiles at a time.
+    It is inference: results carry no gradients. Modules are compiled in the mode that they are in. PyTorch draws random
+    numbers at each call, in the order of eager, so that a seed gives the same numbers. Arguments, parameters, buffers
+    and attributes that the function changes in place, as a BatchNorm in training does, and tensors that it assigns to
+    attributes have their new values after a call. Any number of threads may compile; one compiles at a time.
 
     Args:
         function: a function or a module.

@@ -44,7 +44,7 @@ from ..ir.ranges import Narrower
 from .api import Compiled, compile_options
 from .api import compile as compile_function
 from .capture.decompositions import derived, table
-from .capture.export import RandomNumbers, explain
+from .capture.export import explain
 from .capture.fx_rewrites import (
     CallInputs,
     Function,
@@ -71,6 +71,7 @@ from .capture.fx_rewrites import (
 )
 from .capture.places import is_library
 from .capture.signature import check_layout
+from .rewrite.torch_rules.lower import RandomNumbers
 
 _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
 

@@ -9,13 +9,14 @@ all the fields given, is given all the fields it requires, and whose kinds fit. 
 `sum.dim_IntList`. Where several fit, they mean the same.
 
 Torch IR omits fields that say where and how a tensor is stored or computed, not its value (device, layout,
-memory_format, ...).
+memory_format, ...). Only an op that draws random numbers has a device: each has a generator of its own.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,9 +43,10 @@ PROMOTED = frozenset(("self", "other", "value", "tensor1", "tensor2", "min", "ma
 WIDE_SCALARS = frozenset(("Mul", "Multiply", "Div", "Divide", "TrueDivide", "FloorDivide"))
 
 # Where and how, not what: left out of the table, and dropped by capture.
-PLACEMENT = frozenset(
-    ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled")
-)
+PLACEMENT = frozenset((
+    "device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled",
+    "generator",
+))  # fmt: skip
 
 
 class Argument(NamedTuple):
@@ -106,6 +108,15 @@ def overloads(op: str) -> tuple[Overload, ...]:
         full = f"{entry['aten']}.{name}" if name else entry["aten"]
         found.append(Overload(full, tuple(_argument(field, *rest) for field, rest in given.items())))
     return tuple(found)
+
+
+def draws(op: str, given: Mapping[str, Any]) -> bool:
+    """Return whether an op with such fields draws random numbers.
+
+    Dropout outside of training or of rate 0 or 1 does not, nor do attention and recurrent layers without dropout.
+    """
+    rates = _table()["ops"].get(op, {}).get("draws")
+    return rates is not None and all(given.get(name) is True or given.get(name, 0) not in (0, 1) for name in rates)
 
 
 def takes_tensor(op: str, field: str) -> bool:

@@ -286,6 +286,7 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
                 known[statement.dst] = unset(types[0])
             elif (
                 free_names(statement.args) - schemas.DTYPES.keys() <= known.keys()
+                and not schemas.draws(statement.op, dict(statement.args))
                 and not has_sizes((statement.args, types))  # a tensor of every size: a rule says it as a formula
                 and (statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in types))
             ):

@@ -79,7 +79,9 @@ def _computed(made: Any, name: str) -> Param:
 def add_cond(made: Any, module: GraphModule, node: Node) -> tuple[Var, ...]:
     """Add both branches of a condition, and for each result the choice of one. Return the results."""
     condition, *branches, operands = node.args
+    drawing, made.drawing = made.drawing, False
     sides = [made.inlined(getattr(module, branch.target), operands) for branch in branches]
+    made.drawing = drawing
     chosen: list[Var] = []
     if not isinstance(condition, Node):  # known when the program is compiled
         chosen = [*sides[0 if condition else 1]]

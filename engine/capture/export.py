@@ -43,6 +43,7 @@ from ...ir.node import REQUIRED, Value, replace
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
+from ..rewrite.torch_rules.lower import random_numbers
 from .control_flow import CONTROL_FLOW
 from .decompositions import UNASKED, by_types, decompose, table
 from .dynamic_shapes import Symbols, exported_shapes, stand_ins
@@ -244,21 +245,9 @@ def export(
             return None
         return made.graph, made.tensors
 
-    symbols, shapes = Symbols(places), exported_shapes(inputs)
-    flat = Flat(function, inputs, weights if aliases else {}, symbols)
-    root = Root(flat, inputs, weights)
     with _tracing():
-        try:
-            with Annotate(places, symbols.note if shapes else None) as marks, symbols.computing():
-                program = torch.export.export(root, stand_ins(inputs), strict=False, dynamic_shapes=shapes)
-        except DplcError:
-            raise
-        except Exception as error:
-            span = places.of_error(error)
-            raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
+        program, functional, root, flat, symbols = _traced(function, inputs, weights, places, aliases)
         strided = _holders(program, (node.args[0] for node in _nodes(program) if "as_strided" in str(node.target)))
-        _check_assigned(program, root, flat.assigned)
-        functional = _functional(program, places)
         unmoved = _unmoved(program, functional, root) if aliases else _check_changes(program, functional, root, of_text)
     made = Conversion(functional, root, inputs, symbols, aliases)
     graph, user = made.graph, zip(program.graph_signature.user_inputs, made.inputs, inputs, strict=True)
@@ -279,6 +268,48 @@ def export(
     )
 
 
+def _traced(
+    function: Function, inputs: Sequence[TraceInput], weights: Weights, places: SourcePlaces, aliases: bool,
+) -> tuple[ExportedProgram, ExportedProgram, Root, Flat, Symbols]:  # fmt: skip
+    """Return the exported program of a function, also functional, and its module.
+
+    Where the function changes a tensor that is an attribute, it is traced again: as if these were buffers.
+    """
+    symbols, shapes = Symbols(places), exported_shapes(inputs)
+    flat = Flat(function, inputs, weights if aliases else {}, symbols)
+    root = Root(flat, inputs, weights)
+    try:
+        with Annotate(places, symbols.note if shapes else None) as marks, symbols.computing():
+            program = torch.export.export(root, stand_ins(inputs), strict=False, dynamic_shapes=shapes)
+    except DplcError:
+        raise
+    except Exception as error:
+        span = places.of_error(error)
+        raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
+    plain = [(x, vars(x)) for x in root.modules() if aliases and any(isinstance(y, Tensor) for y in vars(x).values())]
+    try:
+        assigned = _check_assigned(program, root, flat.assigned)
+        functional = _functional(program, places)
+    except DplcError as error:
+        if not plain or error.what != _OF_CLOSURE:
+            raise
+        assigned = True
+    if not assigned:
+        return program, functional, root, flat, symbols
+    before = [{**held} for _, held in plain]
+    try:
+        for module, held in plain:
+            for name in [name for name, x in held.items() if isinstance(x, Tensor)]:
+                module._buffers[name] = held.pop(name)
+        return _traced(function, inputs, weights, places, aliases)
+    finally:
+        for (module, held), own in zip(plain, before, strict=True):
+            for name in own.keys() & module._buffers.keys():
+                held[name] = own[name]
+                del module._buffers[name]
+
+
+_OF_CLOSURE = "the function changes a tensor of its closure in place"
 A_COPY = "change a copy: `.clone()`"
 _ELSEWHERE = 'compile with torch.compile(.., backend="dplc")'
 # Errors of Python and torch, by their class and text, and what they mean for the user.
@@ -290,7 +321,7 @@ _KNOWN: tuple[tuple[str, str, str | None], ...] = (
     ),
     (
         "is mutated in the forward method",
-        "the function changes a tensor of its closure in place",
+        _OF_CLOSURE,
         A_COPY,
     ),
     ("^SystemExit:", "the program exits", None),
@@ -399,16 +430,16 @@ def _functional(program: ExportedProgram, places: SourcePlaces) -> ExportedProgr
     return functional
 
 
-def _check_assigned(program: ExportedProgram, root: Root, assigned: Sequence[Attribute]) -> None:
-    """Raise DplcError for an attribute that cannot be assigned at a call, or that is fixed and read as well."""
+def _check_assigned(program: ExportedProgram, root: Root, assigned: Sequence[Attribute]) -> bool:
+    """Return whether a constant is assigned that the program reads. Raises DplcError for a parameter."""
     paths = {module: path for path, module in root.named_modules()}
     constants = {spec.target for spec in program.graph_signature.input_specs if spec.kind is InputKind.CONSTANT_TENSOR}
-    for module, name in assigned:
-        target = f"{paths[module]}.{name}"
-        if name in module._parameters or target in constants:
-            kind = "a parameter" if name in module._parameters else "not a buffer"
-            what = f"the function assigns `{root.label(target)}`, which is {kind}"
+    targets = [f"{paths[module]}.{name}" for module, name in assigned]
+    for (module, name), target in zip(assigned, targets, strict=True):
+        if name in module._parameters:
+            what = f"the function assigns `{root.label(target)}`, which is a parameter"
             raise DplcError(what, hint=f'keep it as a buffer: `self.register_buffer("{name}", ..)`')
+    return not constants.isdisjoint(targets)
 
 
 def _changed(functional: ExportedProgram) -> list[OutputSpec]:
@@ -568,10 +599,6 @@ _RENAMED = {"_conj": "conj", "_conj_physical": "conj_physical", "_neg_view": "ne
 _REGIONS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 
 
-class RandomNumbers(DplcError):
-    """An op draws numbers."""
-
-
 def dtype_name(dtype: torch.dtype) -> str:
     """Return `f32` for torch.float32; torch's own name for a dtype that Torch IR has no name for."""
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
@@ -601,7 +628,7 @@ class Conversion:
         if any(given.sizes for given in inputs):
             as_tensors(program)
         symbols.settle()
-        self._symbols = symbols
+        self._symbols, self.drawing = symbols, aliases  # whether ops may draw random numbers
         self.tensors, self.kinds = dict[str, Tensor](), dict[str, str]()
         self.spans: dict[str, Span | str] = {}
         self.values: dict[Node, Any] = {}  # a Var, or the tuple of Vars of a region
@@ -693,11 +720,11 @@ class Conversion:
         return name
 
     def region(self, module: GraphModule, outputs: Iterable[Node]) -> None:
-        """Add what the outputs need. The graph is functional, so the other nodes do nothing."""
+        """Add what the outputs need, and what draws numbers. The graph is functional, so the other nodes do nothing."""
         needed = set(outputs)
         for node in reversed(module.graph.nodes):
-            if node in needed:
-                needed.update(node.all_input_nodes)
+            if node in needed or (self.drawing and _draws(node)):  # what it draws decides what later ones draw
+                needed.update((node, *node.all_input_nodes))
         for node in module.graph.nodes:
             if node in needed and node.op == "call_function":
                 self._call(module, node)
@@ -739,12 +766,8 @@ class Conversion:
         schema, span = node.target._schema, place(node)
         namespace, name = schema.name.split("::")
         fields = self._fields(node, schema)
-        if torch.Tag.nondeterministic_seeded in node.target.tags and not _quenched(fields):
-            hint, what = "make random tensors outside and pass them in", f"torch op '{name}' draws random numbers"
-            if not fields.keys().isdisjoint((*_TRAINING, "dropout_p")):
-                hint = "call `.eval()` on the module, or pass training=False"
-                what = f"`{name}` in training mode draws random numbers"
-            raise RandomNumbers(what, span, hint, () if span is not None else (f"in {_module_path(node)}",))
+        if _draws(node) and (not self.drawing or self.inside is not None or _given(node).get("generator")):
+            raise random_numbers(name, fields, span or _module_path(node))
         if _mutable(node):
             raise DplcError(f"torch op '{name}' works in place, which is not supported here", span)
         name = _RENAMED.get(name, name)
@@ -764,7 +787,7 @@ class Conversion:
         given = _given(node)
         for argument in schema.arguments:
             name = argument.name
-            if name not in schemas.PLACEMENT:
+            if name not in schemas.PLACEMENT or (name == "device" and _draws(node)):
                 default = self._value(argument.default_value, node) if argument.has_default_value() else REQUIRED
                 value = given.get(name, default)
                 if isinstance(value, complex) and schemas.takes_tensor(op_name(schema.name.split("::")[1]), name):
@@ -785,6 +808,8 @@ class Conversion:
             return given
         if isinstance(given, torch.dtype):
             return Var(dtype_name(given))
+        if isinstance(given, torch.device):
+            return None if given.type == "meta" else str(given)
         if given in self.values:
             return self.values[given]
         number = value(given) if isinstance(given, Node) else None
@@ -880,17 +905,10 @@ def _same(value: Value, default: Value) -> bool:
     return kind(value) == kind(default) and bool(value == default)
 
 
-_TRAINING = ("train", "training")  # the fields that say whether a module trains
-
-
-def _quenched(fields: Fields) -> bool:
-    """Return whether a random op draws nothing.
-
-    That is dropout outside of training, or of rate 0 or 1, and attention without dropout.
-    """
-    rates = (0, 1) if any(name in fields for name in _TRAINING) else ()
-    never = any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, "dropout_p"))
-    return never or ("p" in fields and fields["p"][0] in rates)
+def _draws(node: Node) -> bool:
+    """Return whether a node draws random numbers."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schemas.draws(op_name(schema.name.partition("::")[2]), _given(node))
 
 
 # Defaults that mean something of the input's dtype. They are bound to it here, since float64 would read them otherwise.

@@ -109,7 +109,8 @@ class Original:
                 tensor = folded.tensors[param.name]
                 held |= {id(tensor): param, _place(tensor): param}
         for module in (module for root in modules_of(function).values() for module in root.modules()):
-            for attribute, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            named = *module.named_parameters(recurse=False), *module.named_buffers(recurse=False), *vars(module).items()
+            for attribute, tensor in named:
                 for index, part in enumerate(_read(tensor)):
                     found = held.get(id(part) if part is tensor else _place(part))
                     if found is not None:

@@ -15,7 +15,7 @@ from dplc.ir.schemas import PLACEMENT, TABLE, op_name
 _PRIVATE = frozenset((
     "__and__", "__or__", "__xor__", "__lshift__", "__rshift__",
     "_int_mm", "_scaled_mm", "_to_copy", "_unsafe_view", "_safe_softmax", "_native_batch_norm_legit_no_training",
-    "_fft_c2c", "_fft_r2c", "_fft_c2r", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+    "_standard_gamma", "_fft_c2c", "_fft_r2c", "_fft_c2r", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
 ))  # fmt: skip
 _FOREIGN = ("sparse", "quantize", "fbgemm", "mkldnn", "cudnn", "miopen", "mps", "nested", "dequant")
 
@@ -33,8 +33,14 @@ def generate() -> dict[str, Any]:
             entry = ops.setdefault(op_name(name), {"aten": name, "overloads": {}})
             if entry["aten"] != name:
                 raise ValueError(f"{name} and {entry['aten']} share the name {op_name(name)}")
+            found = torch._C._get_operation_overload(schema.name, schema.overload_name)
+            draws = torch.Tag.nondeterministic_seeded in found[2]
+            if draws:
+                entry["draws"] = _rates([argument.name for argument in schema.arguments])
             entry["overloads"][schema.overload_name] = {
-                argument.name: _described(argument) for argument in schema.arguments if argument.name not in PLACEMENT
+                argument.name: _described(argument)
+                for argument in schema.arguments
+                if argument.name not in PLACEMENT or (draws and argument.name == "device")
             }
     return {"torch": torch.__version__.split("+")[0], "ops": dict(sorted(ops.items()))}
 
@@ -43,11 +49,17 @@ def _wanted(schema: Any, name: str) -> bool:
     """Return whether an overload is functional and returns ordinary tensors."""
     if (name.startswith("_") and name not in _PRIVATE) or any(word in name for word in _FOREIGN):
         return False
-    if schema.is_mutable or any(argument.is_out or argument.name == "generator" for argument in schema.arguments):
-        return False  # in place, into a buffer of the caller, or random
-    if any(argument.name == "device" and not argument.has_default_value() for argument in schema.arguments):
+    if schema.is_mutable or any(argument.is_out for argument in schema.arguments):
+        return False  # in place, or into a buffer of the caller
+    if any(x.name in ("device", "generator") and not x.has_default_value() for x in schema.arguments):
         return False  # `to.device`, which is `to.dtype` once the device is left out
     return any("Tensor" in str(result.type) for result in schema.returns)
+
+
+def _rates(fields: list[str]) -> list[str]:
+    """Return the fields of a random op that are 0 where it draws nothing."""
+    training = [field for field in fields if field in ("train", "training")]
+    return training + [field for field in fields if field.startswith("dropout") or (training and field == "p")]
 
 
 def _described(argument: Any) -> list[Any]:
@@ -64,7 +76,7 @@ def _kind(text: str) -> str:
     for prefix, suffix in (("Optional[", "?"), ("List[", "[]")):
         if text.startswith(prefix):
             return _kind(text[len(prefix) : -1]) + suffix
-    return {"ScalarType": "dtype"}.get(text, text)
+    return {"ScalarType": "dtype", "Device": "str"}.get(text, text)
 
 
 def render(table: dict[str, Any]) -> str:

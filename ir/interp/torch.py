@@ -14,7 +14,7 @@ from ..diagnostic import DplcError, first_line
 from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value, nodes
-from ..schemas import DTYPES, LOOP, PARTS, names, op_name, resolve
+from ..schemas import DTYPES, LOOP, PARTS, draws, fields, names, op_name, resolve
 from ..tensor import OperatorCall
 from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
@@ -302,8 +302,6 @@ def operator(op: str, args: Value) -> Any:
     schema = found._schema
     if schema.is_mutable or any(x.alias_info is not None for x in (*schema.arguments, *schema.returns)):
         raise DplcError(f"torch op '{name}' writes an argument or gives a view of one: it cannot be called")
-    if torch.Tag.nondeterministic_seeded in found.tags:
-        raise DplcError(f"torch op '{name}' draws random numbers: it cannot be called")
     return found
 
 
@@ -332,10 +330,17 @@ def _refused(statement: TorchOp) -> Iterator[None]:
 
 
 def applied(statement: TorchOp, values: Args, wide: bool = False, noise: Any = None, tf32: Collection[str] = ()) -> Any:
-    """Return the result of torch for one op. wide, noise, tf32: as in `evaluated`, for the body of a loop."""
-    given = {field: argument(value, values, wide) for field, value in statement.args}
+    """Return the result of torch for one op. wide, noise, tf32: as in `evaluated`, for the body of a loop.
+
+    Random numbers are drawn in their own dtype, so that they are those of eager.
+    """
+    drawn = draws(statement.op, dict(statement.args))
+    given = {field: argument(value, values, wide and not drawn) for field, value in statement.args}
     if statement.op == LOOP:
         return _looped(**given, step=functools.partial(evaluated, wide=wide, noise=noise, tf32=tf32))
+    if drawn and "dtype" in fields(statement.op):
+        made = call(statement.op, {**given, "dtype": argument(Var(statement.types[0].dtype), {}, False)})
+        return _widen(made) if wide else made
     return call(statement.op, given)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import chain, count, filterfalse
@@ -31,7 +31,7 @@ from ....ir.node import contains, nodes
 from ....ir.program import Param, TensorType
 from ....ir.ranges import where_decided
 from ....ir.schemas import DTYPES as SCHEMA_DTYPES
-from ....ir.schemas import LOOP, PARTS, PROMOTED, WIDE_SCALARS, aten_name, names, resolve
+from ....ir.schemas import LOOP, PARTS, PROMOTED, WIDE_SCALARS, aten_name, draws, names, resolve
 from ....ir.sizes import sizes_in
 from ....ir.tensor import (
     Case,
@@ -255,6 +255,19 @@ class Unsupported(DplcError):
     """No rule lowers an op."""
 
 
+class RandomNumbers(Unsupported):
+    """An op draws numbers."""
+
+
+def random_numbers(name: str, fields: Container[str], place: Span | str | None) -> RandomNumbers:
+    """Return the error for an op that draws numbers. place: as in the spans of a capture."""
+    hint, what = "make random tensors outside and pass them in", f"torch op '{name}' draws random numbers"
+    if "train" in fields or "training" in fields or "dropout_p" in fields:
+        hint = "call `.eval()` on the module, or pass training=False"
+        what = f"`{name}` in training mode draws random numbers"
+    return RandomNumbers(what, *((place, hint) if isinstance(place, Span) else (None, hint, (f"in {place}",))))
+
+
 PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
 
 
@@ -454,7 +467,13 @@ class TorchLowering:
         return Lowered(self._graph(), self.fired, self.refused, self.origins, bounds, called)
 
     def lower_statement(self, statement: TorchOp) -> None:
-        """Lower an op, if something reads it as a tensor."""
+        """Lower an op, if something reads it as a tensor. One that draws random numbers is a call in any case."""
+        fields = dict(statement.args)
+        if draws(statement.op, fields):
+            why = random_numbers(aten_name(statement.op), fields, self.spans.get(statement.dst))
+            if not self.calling:
+                raise why
+            self.add_call(statement, why)
         if statement.dst in self.wanted and statement.dst not in self.env and statement.types[0].dtype not in PARTS:
             view = self.env[statement.dst] = self.lowered(statement)
             waiting = [view.term]
