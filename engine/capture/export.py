@@ -390,7 +390,7 @@ def _tracing() -> Iterator[None]:
     with (
         quiet_logs(logging.ERROR), warnings.catch_warnings(), redirect_stderr(io.StringIO()), quiet,
         torch.no_grad(), preserve_node_meta(), by_types(), leaving_autocast(), _use_lazy_graph_module(True),
-        one_precision(),
+        one_precision(), mock.patch.object(torch.distributions.Distribution, "_validate_args", False),  # of values
     ):  # fmt: skip
         warnings.simplefilter("ignore")
         yield

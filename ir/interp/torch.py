@@ -334,14 +334,22 @@ def applied(statement: TorchOp, values: Args, wide: bool = False, noise: Any = N
 
     Random numbers are drawn in their own dtype, so that they are those of eager.
     """
+    from torch import Tensor
+    from torch.utils._pytree import tree_map_only
+
     drawn = draws(statement.op, dict(statement.args))
     given = {field: argument(value, values, wide and not drawn) for field, value in statement.args}
     if statement.op == LOOP:
         return _looped(**given, step=functools.partial(evaluated, wide=wide, noise=noise, tf32=tf32))
-    if drawn and "dtype" in fields(statement.op):
-        made = call(statement.op, {**given, "dtype": argument(Var(statement.types[0].dtype), {}, False)})
-        return _widen(made) if wide else made
-    return call(statement.op, given)
+    if not drawn:
+        return call(statement.op, given)
+    kind = argument(Var(statement.types[0].dtype), {}, False)
+    if "dtype" in fields(statement.op):
+        given["dtype"] = kind
+    if wide and kind.is_floating_point:
+        given = tree_map_only(Tensor, lambda x: x.to(kind), given)
+    made = operator(statement.op, statement.args)(**given)
+    return tree_map_only(Tensor, _widen, made) if wide else made
 
 
 def _looped(
