@@ -52,6 +52,8 @@ from .fx_rewrites import (
     as_tensors,
     called_with,
     constant_of,
+    draws_numbers,
+    given_fields,
     indexed,
     is_view,
     leaving_autocast,
@@ -74,6 +76,7 @@ from .signature import (
     Signature,
     Tensors,
     TraceInput,
+    as_buffers,
     check_kind,
     mould,
     output,
@@ -286,7 +289,7 @@ def _traced(
     except Exception as error:
         span = places.of_error(error)
         raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
-    plain = [(x, vars(x)) for x in root.modules() if aliases and any(isinstance(y, Tensor) for y in vars(x).values())]
+    plain = aliases and any(isinstance(x, Tensor) for module in root.modules() for x in vars(module).values())
     try:
         assigned = _check_assigned(program, root, flat.assigned)
         functional = _functional(program, places)
@@ -296,17 +299,8 @@ def _traced(
         assigned = True
     if not assigned:
         return program, functional, root, flat, symbols
-    before = [{**held} for _, held in plain]
-    try:
-        for module, held in plain:
-            for name in [name for name, x in held.items() if isinstance(x, Tensor)]:
-                module._buffers[name] = held.pop(name)
+    with as_buffers(root.modules()):
         return _traced(function, inputs, weights, places, aliases)
-    finally:
-        for (module, held), own in zip(plain, before, strict=True):
-            for name in own.keys() & module._buffers.keys():
-                held[name] = own[name]
-                del module._buffers[name]
 
 
 _OF_CLOSURE = "the function changes a tensor of its closure in place"
@@ -319,11 +313,7 @@ _KNOWN: tuple[tuple[str, str, str | None], ...] = (
         "a Python value depends on the values of a tensor, which are not known when the program is compiled",
         "branch with torch.where; compute sizes from shapes",
     ),
-    (
-        "is mutated in the forward method",
-        _OF_CLOSURE,
-        A_COPY,
-    ),
+    ("is mutated in the forward method", _OF_CLOSURE, A_COPY),
     ("^SystemExit:", "the program exits", None),
     (
         "not tracked with proxy|cast NotImplemented to Tensor",
@@ -340,11 +330,7 @@ _KNOWN: tuple[tuple[str, str, str | None], ...] = (
         "torch.export does not trace this transform of torch.func, or this nesting of transforms",
         _ELSEWHERE,
     ),
-    (
-        "^UncapturedHigherOrderOpError:",
-        "torch's control flow operators (cond, while_loop, ..) are not supported",
-        None,
-    ),
+    ("^UncapturedHigherOrderOpError:", "torch's control flow operators (cond, while_loop, ..) are not supported", None),
     ("nbacked symbol", "a shape depends on the values of a tensor", "compute sizes from shapes"),
 )
 
@@ -503,7 +489,7 @@ def _check_numbers(program: ExportedProgram) -> None:
 
     for node in _nodes(program):
         kinds = {x.dtype for x in tensors(value(node), *map(value, node.all_input_nodes))}
-        schema, given = getattr(node.target, "_schema", None), _given(node)
+        schema, given = getattr(node.target, "_schema", None), given_fields(node)
         scalars = (
             [given.get(a.name) for a in schema.arguments if re.search("number|float", str(a.type))] if schema else []
         )
@@ -523,13 +509,6 @@ def _check_numbers(program: ExportedProgram) -> None:
 
 
 _WHOLE = {torch.bool: torch.uint8}  # bounds of numbers for a dtype without any
-
-
-def _given(node: Node) -> dict[str, Any]:
-    """Return the arguments of a node by their names in the schema."""
-    schema = getattr(node.target, "_schema", None)
-    names = (argument.name for argument in schema.arguments) if schema else ()
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _fits(number: Any, dtype: torch.dtype) -> bool:
@@ -723,7 +702,7 @@ class Conversion:
         """Add what the outputs need, and what draws numbers. The graph is functional, so the other nodes do nothing."""
         needed = set(outputs)
         for node in reversed(module.graph.nodes):
-            if node in needed or (self.drawing and _draws(node)):  # what it draws decides what later ones draw
+            if node in needed or (self.drawing and draws_numbers(node)):  # what it draws decides what later ones draw
                 needed.update((node, *node.all_input_nodes))
         for node in module.graph.nodes:
             if node in needed and node.op == "call_function":
@@ -766,7 +745,7 @@ class Conversion:
         schema, span = node.target._schema, place(node)
         namespace, name = schema.name.split("::")
         fields = self._fields(node, schema)
-        if _draws(node) and (not self.drawing or self.inside is not None or _given(node).get("generator")):
+        if draws_numbers(node) and (not self.drawing or self.inside is not None or given_fields(node).get("generator")):
             raise random_numbers(name, fields, span or _module_path(node))
         if _mutable(node):
             raise DplcError(f"torch op '{name}' works in place, which is not supported here", span)
@@ -784,10 +763,10 @@ class Conversion:
     def _fields(self, node: Node, schema: torch.FunctionSchema) -> Fields:
         """Return the fields in schema order, without those of device and memory layout."""
         found: Fields = {}
-        given = _given(node)
+        given = given_fields(node)
         for argument in schema.arguments:
             name = argument.name
-            if name not in schemas.PLACEMENT or (name == "device" and _draws(node)):
+            if name not in schemas.PLACEMENT or (name == "device" and draws_numbers(node)):
                 default = self._value(argument.default_value, node) if argument.has_default_value() else REQUIRED
                 value = given.get(name, default)
                 if isinstance(value, complex) and schemas.takes_tensor(op_name(schema.name.split("::")[1]), name):
@@ -903,12 +882,6 @@ def _same(value: Value, default: Value) -> bool:
         return (isinstance(x, bool), math.copysign(1, x)) if isinstance(x, (int, float)) else x.__class__
 
     return kind(value) == kind(default) and bool(value == default)
-
-
-def _draws(node: Node) -> bool:
-    """Return whether a node draws random numbers."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schemas.draws(op_name(schema.name.partition("::")[2]), _given(node))
 
 
 # Defaults that mean something of the input's dtype. They are bound to it here, since float64 would read them otherwise.

@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Argument, Target
 from torch.utils import _pytree as pytree
 
+from ...ir import schemas
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from .dynamic_shapes import MOST, Computed, Dim, evaluated
@@ -51,6 +52,19 @@ def placeholders(graph: GraphModule | ExportedProgram) -> list[Node]:
 def calls(graph: GraphModule | ExportedProgram, target: Target) -> list[Node]:
     """Return the nodes of a module or an exported program that call a function."""
     return list(graph.graph.find_nodes(op="call_function", target=target))
+
+
+def given_fields(node: Node) -> dict[str, Any]:
+    """Return the arguments of a node by their names in the schema."""
+    schema = getattr(node.target, "_schema", None)
+    names = (argument.name for argument in schema.arguments) if schema else ()
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def draws_numbers(node: Node) -> bool:
+    """Return whether a node draws random numbers."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schemas.draws(schemas.op_name(schema.name.partition("::")[2]), given_fields(node))
 
 
 def tensors(*values: object) -> list[Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
@@ -129,6 +130,20 @@ Results = tuple[pytree.TreeSpec | None, tuple[int | Fixed | ObjectOutput, ...]]
 # How a returned tensor is made: by a call that allocates it, or from an output, which may hold the pairs of complex
 # numbers.
 Output = Callable[..., Tensor] | bool
+
+
+@contextmanager
+def as_buffers(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Make the tensors that are plain attributes of modules their buffers for a while."""
+    plain = [(module, name, x) for module in modules for name, x in vars(module).items() if isinstance(x, Tensor)]
+    for module, name, _ in plain:
+        module._buffers[name] = vars(module).pop(name)
+    try:
+        yield
+    finally:
+        for module, name, x in plain:
+            module._buffers.pop(name, None)
+            vars(module)[name] = x
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..diagnostic import DplcError, first_line
 from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value, nodes
-from ..schemas import DTYPES, LOOP, PARTS, draws, fields, names, op_name, resolve
+from ..schemas import DTYPES, LOOP, PARTS, draws, names, op_name, resolve
 from ..tensor import OperatorCall
 from ..text.torch import print_torch_op
 from ..torch import TorchGraph, TorchOp
@@ -344,11 +344,12 @@ def applied(statement: TorchOp, values: Args, wide: bool = False, noise: Any = N
     if not drawn:
         return call(statement.op, given)
     kind = argument(Var(statement.types[0].dtype), {}, False)
-    if "dtype" in fields(statement.op):
+    found = operator(statement.op, statement.args)
+    if any(x.name == "dtype" for x in found._schema.arguments):
         given["dtype"] = kind
     if wide and kind.is_floating_point:
         given = tree_map_only(Tensor, lambda x: x.to(kind), given)
-    made = operator(statement.op, statement.args)(**given)
+    made = found(**given)
     return tree_map_only(Tensor, _widen, made) if wide else made
 
 
