@@ -132,6 +132,8 @@ def recurrent(formula: Function) -> Function:
     """Return a formula of a recurrent layer of `torch._decomp` with its loops over steps as scans."""
 
     def of_scans(*args: Any, **options: Any) -> Any:
+        if args[5] and args[6]:  # torch's formula would lose it
+            raise DplcError("dropout between recurrent layers draws random numbers", hint="call `.eval()` on it")
         with mock.patch.multiple(decompositions, one_layer_rnn=_rnn_layer, one_layer_lstm=_lstm_layer):
             return formula(*args, **options)
 

@@ -139,11 +139,11 @@ def test_random_programs_of_ops_with_rules_and_without(seed: int) -> None:
 
 
 class Started(nn.Module):
-    """A recurrent layer whose first state is drawn, in training with dropout between its layers."""
+    """A recurrent layer whose first state is drawn."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell = nn.LSTM(4, 4, num_layers=2, dropout=0.5)
+        self.cell = nn.LSTM(4, 4, num_layers=2)
 
     def forward(self, x: Tensor) -> Tensor:
         states = torch.randn(2, 1, 4, device=x.device), torch.randn(2, 1, 4, device=x.device)
