@@ -222,7 +222,7 @@ def test_a_compile_draws_nothing_and_the_reference_draws_alike() -> None:
     torch.manual_seed(1)
     want = steps(x)
     torch.manual_seed(1)
-    torch.testing.assert_close(compiled(x), want.double(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(compiled(x), want, rtol=1e-5, atol=1e-5)
 
 
 def test_a_rate_of_nothing_draws_nothing() -> None:
@@ -335,7 +335,7 @@ def test_without_calls_an_op_without_a_rule_is_an_error() -> None:
     ("function", "message"),
     [
         (lambda x: x[x > 0].sum(), "gives a shape that depends on the values of a tensor"),
-        (lambda x: x + torch.rand(4, generator=torch.Generator()), "enerator"),
+        (lambda x: x + torch.rand(4, generator=torch.Generator()), "custom_obj"),
         (lambda x: torch.cond(x.sum() > 0, lambda x: x + torch.rand(4), lambda x: x.sin(), (x,)), "draws random"),
         (lambda x: torch._higher_order_ops.map(lambda x: x + torch.rand(4), x), "draws random numbers"),
     ],

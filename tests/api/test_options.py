@@ -85,7 +85,7 @@ RAGGED = [torch.ones(2), torch.ones(3)]
         (3, X, "a function or module is needed, not int"),
         (torch.sin, np.zeros(3), "is a numpy array"),
         (lambda x: 3, X, "returns an int, not a tensor"),
-        (lambda x: x + torch.rand(3, generator=torch.Generator()), X, "enerator"),
+        (lambda x: x + torch.rand(3, generator=torch.Generator()), X, "custom_obj"),
         (torch.sin, X.to_sparse_csr(), "is of the layout torch.sparse_csr"),
         (torch.sin, torch.nested.nested_tensor(RAGGED, layout=torch.jagged), "is a jagged"),
         (torch.sin, torch.nested.nested_tensor(RAGGED), "is a nested tensor"),

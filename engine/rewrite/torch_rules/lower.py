@@ -265,7 +265,7 @@ def random_numbers(name: str, fields: Container[str], place: Span | str | None) 
     if "train" in fields or "training" in fields or "dropout_p" in fields:
         hint = "call `.eval()` on the module, or pass training=False"
         what = f"`{name}` in training mode draws random numbers"
-    return RandomNumbers(what, *((place, hint) if isinstance(place, Span) else (None, hint, (f"in {place}",))))
+    return RandomNumbers(what, *((None, hint, (f"in {place}",)) if isinstance(place, str) else (place, hint)))
 
 
 PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
