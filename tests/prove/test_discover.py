@@ -9,7 +9,7 @@ import pytest
 from command_line import Command
 
 from dplc.engine.kernels.examples import alone, rewritten
-from dplc.engine.prove.discover import Discovery, FoundRule, CandidateText, TermSearch, World, equal, reduction
+from dplc.engine.prove.discover import CandidateText, Discovery, FoundRule, TermSearch, World, equal, reduction
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.run import CheckOptions
 from dplc.ir.tensor import Const, Elementwise, Reduce, Term
