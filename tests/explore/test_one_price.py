@@ -76,7 +76,7 @@ def judged(seen: list[Told], order: float, within: float) -> None:
 def test_estimates_put_kernels_in_the_order_of_their_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all 185 programs 682 kernels: tau 0.74, 86 % of the pairs, when this was written."""
     seen = prices(monkeypatch)
-    assert len(seen) >= 50
+    assert len(seen) >= 45
     judged(seen, 0.65, 0.82)
 
 
