@@ -16,7 +16,7 @@ from dplc.engine.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {  # in the place of a model with a billion weights
-    "model_type": "llama", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "model_type": "llama", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 2048,
 }  # fmt: skip
 RULES = sorted((ROOT / "examples" / "rules").glob("*.rw"))
