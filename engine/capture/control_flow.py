@@ -80,12 +80,11 @@ def add_cond(made: Any, module: GraphModule, node: Node) -> tuple[Var, ...]:
     """Add both branches of a condition, and for each result the choice of one. Return the results."""
     condition, *branches, operands = node.args
     drawing, made.drawing = made.drawing, False
-    sides = [made.inlined(getattr(module, branch.target), operands) for branch in branches]
+    sides: list[tuple[Var, ...]] = [made.inlined(getattr(module, branch.target), operands) for branch in branches]
     made.drawing = drawing
-    chosen: list[Var] = []
     if not isinstance(condition, Node):  # known when the program is compiled
-        chosen = [*sides[0 if condition else 1]]
-        return tuple(chosen)
+        return sides[0 if condition else 1]
+    chosen = []
     for a, b in zip(*sides, strict=True):
         args, kind = (("condition", made.values[condition]), ("self", a), ("other", b)), made.params[a.name]
         chosen.append(Var(made.add("cond", "Where", args, (TensorType(kind.dtype, kind.shape),))))

@@ -81,7 +81,7 @@ class PairSite(ProgramSite, Protocol):
 
 
 def uses_of(flow: Dataflow, v: Any, kept: Container[Any]) -> Iterator[tuple[Any, Any, int]]:
-    """Return the products that v is an operand of, also through a view or a padded window. A scan is none.
+    """Return the products that v is an operand of, also through a view or a padded window. A scan does not count.
 
     Each comes with the sum over it, and with the mask of the axes that the operand is seen under there.
     """

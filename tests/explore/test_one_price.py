@@ -37,7 +37,7 @@ def prices(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
     correct = Extraction.correct
     suites = [read_suite(SUITES / f"{name}.json") for name in ("limits", "kernels_84", "halves")]
     cases = [(suite, case) for suite in suites for case in suite.cases]
-    for of, case in some(cases, 16):
+    for of, case in some(cases, 18):
 
         def told(self: Extraction, kernel: PricedKernel, lowered: Price, name: str = case.name) -> None:
             seen.append(Told(name, self.prices[kernel.key], lowered))
@@ -76,7 +76,7 @@ def judged(seen: list[Told], order: float, within: float) -> None:
 def test_estimates_put_kernels_in_the_order_of_their_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all 185 programs 682 kernels: tau 0.74, 86 % of the pairs, when this was written."""
     seen = prices(monkeypatch)
-    assert len(seen) >= 45
+    assert len(seen) >= 50
     judged(seen, 0.65, 0.82)
 
 
