@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from test_transposed import compiled, is_right
 
-from dplc.ir.kernel import StoreTo
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
 
@@ -29,18 +28,4 @@ def test_a_channel_is_read_by_vectors(shape: tuple[int, ...], dtype: str, widths
     text = NORM.format(shape=", ".join(map(str, shape)), c=shape[1])
     partial = compiled(text, dtype=dtype).tile[0]
     assert [loop.stop for loop in nodes(partial.body, For) if loop.role == "VEC"] == widths
-    is_right(text, dtype=dtype)
-
-
-@pytest.mark.parametrize(
-    ("text", "dtype", "width"),
-    [
-        ("torch.softmax(torch.randn(2, 70000), 1)", "f32", 4),
-        ("F.layer_norm(torch.randn(140, 66000), (66000,))", "f32", 4),
-        ("F.group_norm(torch.randn(2, 4, 100, 170), 1)", "bf16", 8),
-        ("torch.log_softmax(torch.randn(1, 65999), 1)", "f32", 1),
-    ],
-)
-def test_a_long_row_is_stored_by_vectors(text: str, dtype: str, width: int) -> None:
-    assert {len(store.values) for store in nodes(compiled(text, dtype=dtype).kernels[-1], StoreTo)} >= {width}
     is_right(text, dtype=dtype)

@@ -9,6 +9,8 @@ from lowering_oracle import lower, read
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError, InternalError
+from dplc.ir.kernel import StoreTo
+from dplc.ir.node import nodes
 
 RNG = np.random.default_rng(5)
 
@@ -336,3 +338,25 @@ kernel back(x: f32[32]) -> y: f32[32], z: f32[32]:
 """)
     with pytest.raises(InternalError, match="reads `y`, which it writes"):
         materialise(kernel, target("sm_80"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "stores"), [("f32", 4, {4}), ("f32", 8, {4}), ("f64", 4, {2}), ("f32", 3, {1})]
+)
+@pytest.mark.parametrize("columns", [240, 216])
+def test_a_loop_over_vectors_stores_vectors(check, dtype, width, stores, columns):
+    """Where its steps add nothing up: a row that threads pass in turns, the last of them with a part of the threads."""
+    text = f"""
+kernel rows(x: {dtype}[2, {columns}], m: {dtype}[2]) -> y: {dtype}[2, {columns}]:
+    Tile(i:2=BLOCK, t:16=THREAD):
+        b = load m[i]
+        for o in t..{columns // width} by 16 free:
+            for v in 0..{width} VEC:
+                a = load x[i, o*{width} + v]
+                c = subtract(a, b)
+                y[i, o*{width} + v] = c
+"""
+    kind = {"f32": np.float32, "f64": np.float64}[dtype]
+    check(text, x=RNG.integers(-99, 99, (2, columns)).astype(kind), m=np.array([1, 2], kind))
+    (kernel,) = read(text)
+    assert {len(store.values) for store in nodes(materialise(kernel, target("sm_80")), StoreTo)} == stores

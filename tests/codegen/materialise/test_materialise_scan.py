@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from lowering_oracle import read
 
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
-from dplc.ir.kernel import Replicate, Shuffle
+from dplc.ir.kernel import Registers, Replicate, Shuffle
 from dplc.ir.node import nodes
 
 RNG = np.random.default_rng(5)
@@ -124,3 +126,19 @@ kernel running(x: f32[128]) -> y: f32[128]:
     made = materialise(kernel, target("sm_80"))
     assert sum(1 for _ in nodes(made, Shuffle)) == 5
     assert not any(list(nodes(loop, Shuffle)) for loop in nodes(made, Replicate))
+
+
+def test_sums_of_warps_are_read_for_one_register_at_a_time():
+    """A thread would hold 256 sums otherwise, of 16 warps for each of its 16 registers."""
+    (kernel,) = read(
+        """
+kernel running(x: f32[8192]) -> y: f32[8192]:
+    Tile(q:16=REG, t:512=THREAD):
+        a = load x[q*512 + t]
+        r <- add(r, a)
+        Scan(r, add, over=(q, t))
+        y[q*512 + t] = r
+"""
+    )
+    made = materialise(kernel, target("sm_80"))
+    assert max(math.prod(held.shape) for held in nodes(made, Registers)) == 16
