@@ -1,4 +1,4 @@
-"""Scans behind neutral elements, masked scans, in both directions: ragged and prime sizes, run whole, checked, compared with float64."""
+"""Scans from either end, behind neutral elements, masked: ragged and prime sizes, run whole, checked, compared with float64."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_transposed import compiled, is_right
 
 from dplc.ir.tensor import Case, Reduce, operands, postorder
+from dplc.ir.text.programs import print_program
 
 ROWS = "x = torch.rand({n}, {m}); "
 PROGRAMS = {
@@ -27,13 +28,18 @@ PROGRAMS = {
     "two readers": ROWS + "c = x.cumsum(1); (F.pad(c[:, :-1], (1, 0)), c[:, -1:])",
     "not neutral": ROWS + "F.pad(x.cumsum(1), (1, 0), value=2.)",
     "another dimension": ROWS + "torch.cat([torch.zeros_like(x), x.cumsum(1)], 0)",
+    "reversed": ROWS + "x.flip(1).cumsum(1).flip(1)",
+    "of a mirror": ROWS + "x.flip(1).cumsum(1)",
+    "mirrored": ROWS + "x.cumsum(1).flip(1)",
+    "reversed columns": ROWS + "x.t().contiguous().flip(0).cumsum(0).flip(0)",
+    "reversed products": ROWS + "(x * .01 + 1).flip(1).cumprod(1).flip(1)",
     "padded at both ends": ROWS + "F.pad(x.cumsum(1), (1, 1))",
 }
 
 
-@settings(max_examples=draws(12), deadline=None)
-@given(st.sampled_from(sorted(PROGRAMS)), st.integers(1, 4), st.sampled_from([2, 31, 64, 1021, 4096, 9973, 16384]))
-def test_scans_behind_neutral_elements_are_right(name: str, n: int, m: int) -> None:
+@settings(max_examples=draws(17), deadline=None)
+@given(st.sampled_from(sorted(PROGRAMS)), st.integers(1, 5), st.sampled_from([2, 31, 64, 1021, 4096, 9973, 16384]))
+def test_scans_of_any_length_are_right(name: str, n: int, m: int) -> None:
     is_right(PROGRAMS[name].format(n=n, m=m))
 
 
@@ -48,6 +54,12 @@ def test_an_exclusive_scan_is_a_scan(name: str) -> None:
 
 def _below(value: object, scan: object) -> bool:
     return scan in postorder(operands(value))
+
+
+def test_a_long_reversed_scan_is_a_scan_of_chunks() -> None:
+    """No kernel reduces a masked row for each element."""
+    kernels = compiled(PROGRAMS["reversed"].format(n=64, m=16384)).tile
+    assert any("Scan(" in print_program((kernel,)) for kernel in kernels)
 
 
 def test_a_long_exclusive_scan_has_the_launches_of_an_inclusive_one() -> None:
