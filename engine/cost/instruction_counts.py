@@ -94,7 +94,7 @@ class InstructionCounts:
     issued, fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of
     16 bits; asynchronous: those of asynchronous atoms. hits: of the sectors, those in L1. spelled: atoms that some
     machines lack.
-    waits: of one warp; block: the indices (x, y, z) of the block that was followed.
+    lines: of 128 bytes that loads through L1 touch, those of each warp. waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
     blocks: Number
@@ -114,6 +114,7 @@ class InstructionCounts:
     block: tuple[Number, ...] = ()
     asynchronous: Amount = 0.0
     hits: Amount = 0.0
+    lines: Amount = 0.0
     spelled: WordCounts = ()
 
     @property
@@ -127,9 +128,9 @@ class InstructionCounts:
         return (self.sectors - self.hits) * SECTOR
 
     @property
-    def lines(self) -> float:
-        """Wavefronts of the memory that L1 and shared memory are."""
-        return self.wavefronts + self.hits * SECTOR / LINE
+    def l1_wavefronts(self) -> float:
+        """Wavefronts of the memory that L1 and shared memory are: a line that a warp looks up is one."""
+        return self.wavefronts + self.lines
 
 
 @np.errstate(all="ignore")  # lanes without an element compute, too
@@ -248,7 +249,7 @@ class _Counter:
                 replications.changed(into)
                 size = DTYPE_BYTES[dtype] * width
                 self.compute(when, address.offset, varying=here.varying)
-                self.access(self.where(here, when), address, size, kept=True, unrolled=size < WORD)
+                self.access(self.where(here, when), address, size, kept=True, unrolled=True)
                 waits.loads(self.roots[address.base] == SHARED)
             case LoadMatrix(into, address, count):
                 rows = here.mask & (self.env[THREAD] % LANES < MATRIX_ROWS * count)
@@ -339,9 +340,12 @@ class _Counter:
             taken, fewest = wavefronts(place // WORD, max(size // WORD, 1), mask)
             self.count(here.times, wavefronts=taken, ideal_wavefronts=fewest)
             return
-        touched = sum(map(len, sectors(place, mask)))
+        by_warp = sectors(place, mask)
+        touched = sum(map(len, by_warp))
         fewest = sum(-(-lanes * size // SECTOR) for lanes in mask.sum(axis=1).tolist())
         self.count(here.times, sectors=touched, ideal_sectors=fewest)
+        if kept:
+            self.count(here.times, lines=sum(len({sector * SECTOR // LINE for sector in warp}) for warp in by_warp))
         if kept and first is not None:
             asked, fresh, known = 0, 0, here.requested[root]
             names = free_names(element) & here.replications.open if unrolled else ()

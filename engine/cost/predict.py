@@ -122,7 +122,7 @@ def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float,
     more_issued, more_fma, more_tensor = substituted_work(launch.spelled, target.sm)
     issued, tensor = launch.issued + more_issued, launch.tensor + more_tensor
     issue = issued / (min(schedulers, each * launch.warps) * target.issue_share)
-    shared = launch.lines * 128 / target.shared_bytes_per_clock
+    shared = launch.l1_wavefronts * 128 / target.shared_bytes_per_clock
     busy = max(issued / min(schedulers, launch.warps), shared)
     fma = launch.fma + more_fma
     pipes = max(fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)

@@ -263,22 +263,25 @@ OWN = "LoadFrom(a, f32, Address(x, offset=thread))"
 
 
 @pytest.mark.parametrize(
-    ("loads", "asked", "hits"),
+    ("loads", "asked", "hits", "lines"),
     [
-        (OWN, 8, 0),
-        (f"{OWN}\n        {OWN.replace('(a', '(b')}", 16, 8),  # again
+        (OWN, 8, 0, 2),
+        (f"{OWN}\n        {OWN.replace('(a', '(b')}", 16, 8, 4),  # again
         # what another warp asked for
-        (f"{OWN}\n        LoadFrom(b, f32, Address(x, offset=(thread + 32) % 64))", 16, 8),
-        (f"{OWN}\n        LoadFrom(b, f32, Address(x, offset=thread + 32))", 16, 4),  # half of it
-        ("LoadFrom(a, f32, Address(x))", 2, 1),  # two warps, one element
-        (f"Loop(n, 0, 3):\n            {OWN}", 24, 0),  # other turns may come much later
-        (f"Loop(n, 0, 3):\n            {OWN}\n            {OWN}", 48, 24),
+        (f"{OWN}\n        LoadFrom(b, f32, Address(x, offset=(thread + 32) % 64))", 16, 8, 4),
+        (f"{OWN}\n        LoadFrom(b, f32, Address(x, offset=thread + 32))", 16, 4, 4),  # half of it
+        ("LoadFrom(a, f32, Address(x))", 2, 1, 2),  # two warps, one element
+        (f"Loop(n, 0, 3):\n            {OWN}", 24, 0, 6),  # other turns may come much later
+        (f"Loop(n, 0, 3):\n            {OWN}\n            {OWN}", 48, 24, 12),
+        # windows that overlap; a warp that begins within a line
+        ("Replicate(n, 4):\n            LoadFrom(a, f32, Address(x, offset=thread + n*8))", 32, 21, 8),
+        ("LoadFrom(a, f32, Address(x, offset=thread + 8))", 8, 0, 4),
     ],
 )
-def test_what_was_asked_for_before_is_in_the_first_cache(loads: str, asked: int, hits: int) -> None:
+def test_what_was_asked_for_before_is_in_the_first_cache(loads: str, asked: int, hits: int, lines: int) -> None:
     counts, stored = counted("f32[64]/64", LOADS.format(loads)), 8
     assert (counts.sectors, counts.hits, counts.fill) == (asked + stored, hits, (asked + stored - hits) * 32)
-    assert counts.lines == counts.wavefronts + hits / 4
+    assert (counts.lines, counts.l1_wavefronts) == (lines, counts.wavefronts + lines)
 
 
 def test_idle_lanes_keep_no_pair_apart() -> None:
