@@ -442,17 +442,18 @@ def _is_ring(level: Level, atom: Any) -> bool:
 
 
 def weaken(low: Lowering, condition: Expr) -> Expr:
-    """Return the condition without the positions inside vectors on which it does not depend.
+    """Return the condition without the replicated axes on which it does not depend.
 
     `e < N` holds for all of a vector or none of it, if e counts aligned neighbours and N is a multiple of the width.
-    That is why a ragged row of 2000 keeps its vector stores and one of 2003 does not.
+    That is why a ragged row of 2000 keeps its vector stores and one of 2003 does not. The same holds for the
+    neighbouring rows of a thread: what they share is then loaded once.
     """
     if condition.__class__ is not Binary:
         return condition
     if condition.op in ("and", "or"):
         return binary(condition.op, weaken(low, condition.a), weaken(low, condition.b))
     names = free_names(condition)
-    for axis, width in low.vectors.items():
+    for axis, width in low.replicated.items():
         edge = condition.op in ("<", ">=") and on_edge(condition.b, width)
         if (
             edge

@@ -17,8 +17,8 @@ PROGRAMS = {
     "start of a scan": ROWS + "torch.cat([x.new_zeros({n}, 1), x.cumsum(1)[:, :-1]], 1)",
     "padded start": ROWS + "F.pad(x.cumsum(1)[:, :-1], (1, 0))",
     "padded scan": ROWS + "F.pad((x > .5).cumsum(1), (2, 0))",
-    "products": ROWS + "x = x * .01 + 1; torch.cat([torch.ones_like(x[:, :2]), x.cumprod(1)], 1)",
-    "padded products": ROWS + "F.pad((x * .01 + 1).cumprod(1), (1, 0), value=1.)",
+    "products": ROWS + "x = (x - .5).sign(); torch.cat([torch.ones_like(x[:, :2]), x.cumprod(1)], 1)",
+    "padded products": ROWS + "F.pad((x - .5).sign().cumprod(1), (1, 0), value=1.)",
     "columns": ROWS + "x = x.t().contiguous(); torch.cat([torch.zeros_like(x[:1]), x[:-1].cumsum(0)], 0)",
     "padded columns": ROWS + "F.pad(x.t().contiguous().cumsum(0)[:-1], (0, 0, 1, 0))",
     "whole numbers": "x = torch.randint(0, 9, ({n}, {m})); F.pad(x.cumsum(1), (1, 0))",
@@ -32,7 +32,7 @@ PROGRAMS = {
     "of a mirror": ROWS + "x.flip(1).cumsum(1)",
     "mirrored": ROWS + "x.cumsum(1).flip(1)",
     "reversed columns": ROWS + "x.t().contiguous().flip(0).cumsum(0).flip(0)",
-    "reversed products": ROWS + "(x * .01 + 1).flip(1).cumprod(1).flip(1)",
+    "reversed products": ROWS + "(x - .5).sign().flip(1).cumprod(1).flip(1)",
     "padded at both ends": ROWS + "F.pad(x.cumsum(1), (1, 1))",
 }
 
