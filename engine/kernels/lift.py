@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ...ir.dtypes import FLOATS, INTEGERS
 from ...ir.expr import Axis, Binary, Call, Var, both, invert, rebuild
-from ...ir.facts.dataflow import Dataflow, common_key, contracts
+from ...ir.facts.dataflow import Dataflow, common_key, contracts, offsets_of
 from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD, identity
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
@@ -564,11 +564,13 @@ class Lift:
     def _order_in_memory(self, term: Reduce | Fold) -> Sequence[Axis]:
         """Return the axes of a fold in the order of its largest operand in memory: the innermost loop reads neighbours.
 
-        A sum of products keeps the order that says how its factors are tiled.
+        A sum of products keeps the order that says how its factors are tiled, or has that of its filter: it is a run.
         """
-        if len(term.over) < 2 or len(dict.fromkeys(factors(term))) > 1:
+        several = dict.fromkeys(factors(term))
+        filters = [factor for factor in several if not offsets_of(factor)]
+        if len(term.over) < 2 or len(several) > 1 and len(filters) != 1:
             return term.over
-        reached = postorder(operands(term), self._below)
+        reached = postorder(filters if len(several) > 1 else operands(term), self._below)
         views = [view for view in map(_source, reversed(reached)) if self._in_memory(view[0])]  # maps first
         source, images = max(views, key=lambda view: _element_count(view[0]), default=(term, {}))
         dims = self.buffers[source].loops if source in self.buffers else ()

@@ -147,8 +147,9 @@ class Dataflow:
         """Return, for each value and axis, the accesses that are faster if the value is stored along the axis.
 
         A result is stored along its last axis, and an input is read along its last axis. A contraction stores vectors,
-        and a window is read in vectors along an axis that it leaves alone (key None: along any axis). An operation
-        accesses its operands along the axes of its result, and a tuple reduction along the axis that it reduces.
+        and a window is read in vectors along an axis that it leaves alone (key None), if its reader runs along that
+        axis, too. An operation accesses its operands along the axes of its result, and a tuple reduction along the axis
+        that it reduces.
         """
         wanted: dict[Any, defaultdict[Axis | None, float]] = {term: defaultdict(float) for term in self.order}
         for term in reversed(self.order):
@@ -165,7 +166,7 @@ class Dataflow:
                     for axis, e in images.items():
                         found[axis] += max((own[inner] / step for inner, step in steps_of(e)), default=0.0)
                     for axis in self.axes_in(seen) if own[None] else ():
-                        if axis not in images and _in_vectors(axis):
+                        if axis not in images and _in_vectors(axis) and own.get(axis):
                             found[axis] += own[None]
                 for axis, count in own.items():
                     if axis not in images and (axis is None or self.bit(axis) & seen):

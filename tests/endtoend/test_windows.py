@@ -7,9 +7,13 @@ from __future__ import annotations
 import pytest
 from test_transposed import compiled, is_right
 
+from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.ir.facts.structure import summary
+from dplc.ir.node import nodes
+from dplc.ir.tile import Mma
 
 LAST = "F.conv2d(torch.randn({b},{y},{x},{c}).permute(0,3,1,2),torch.randn({o},{c},{k},{k}),padding={p},stride={s}).permute(0,2,3,1).contiguous()"
+FILTERS_TOO = LAST.replace("torch.randn({o},{c},{k},{k})", "torch.randn({o},{k},{k},{c}).permute(0,3,1,2)")
 SIZES = (
     {"b": 1, "y": 13, "x": 14, "c": 32, "o": 67, "k": 3, "p": 1, "s": 1},
     {"b": 2, "y": 7, "x": 7, "c": 40, "o": 128, "k": 3, "p": 1, "s": 1},
@@ -19,9 +23,23 @@ SIZES = (
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: "x".join(map(str, sizes.values())))
-@pytest.mark.sampled(2)
-def test_channels_last_are_right(sizes: dict[str, int]) -> None:
-    is_right(LAST.format(**sizes))
+@pytest.mark.parametrize("text", [LAST, FILTERS_TOO], ids=["input", "filters too"])
+@pytest.mark.sampled(3)
+def test_channels_last_are_right(text: str, sizes: dict[str, int]) -> None:
+    is_right(text.format(**sizes))
+
+
+def test_tensor_cores_multiply_channels_last() -> None:
+    assert list(nodes(compiled(FILTERS_TOO.format(b=8, y=56, x=56, c=64, o=128, k=3, p=1, s=1)).tile, Mma))
+
+
+POOLED = "F.max_pool2d(F.conv2d(torch.randn({b},{c},{y},{x}),torch.randn({o},{c},3,3),padding=1),2)"
+
+
+def test_a_pool_runs_along_what_a_filter_stores() -> None:
+    is_right(POOLED.format(b=1, c=5, y=13, x=22, o=12))
+    counts = instruction_counts(compiled(POOLED.format(b=8, c=32, y=56, x=56, o=64)).kernels[-1])
+    assert counts.sectors - counts.hits <= 1.1 * counts.ideal_sectors
 
 
 @pytest.mark.parametrize("side, channels", [(14, 256), (7, 512), (28, 128), (56, 64)])
