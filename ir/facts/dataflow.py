@@ -147,9 +147,9 @@ class Dataflow:
         """Return, for each value and axis, the accesses that are faster if the value is stored along the axis.
 
         A result is stored along its last axis, and an input is read along its last axis. A contraction stores vectors,
-        and a window is read in vectors along an axis that it leaves alone (key None), if its reader runs along that
-        axis, too. An operation accesses its operands along the axes of its result, and a tuple reduction along the axis
-        that it reduces.
+        and its lanes gather a window along the places of its results. The window of another sum is read in vectors
+        along an axis that it leaves alone (key None), if its reader runs along that axis, too. An operation accesses
+        its operands along the axes of its result, and a tuple reduction along the axis that it reduces.
         """
         wanted: dict[Any, defaultdict[Axis | None, float]] = {term: defaultdict(float) for term in self.order}
         for term in reversed(self.order):
@@ -175,9 +175,12 @@ class Dataflow:
                     found[None] += self.size(operand) / 2
                 if kind is Fold:
                     found[term.over[-1]] += self.size(operand)
-            if kind is Reduce and self._factors(term):
+            if kind is Reduce and (both := self._factors(term)):
                 for axis in filter(_in_vectors, self.axes_in(self.mask[term])):
                     own[axis] += 2 * size
+                for factor in both:
+                    for axis in filter(self.axes_in(self.mask[term]).__contains__, offsets_of(factor)):
+                        wanted[factor][axis] += self.size(factor)
         return wanted
 
     def _factors(self, term: Any) -> tuple[Term, ...]:

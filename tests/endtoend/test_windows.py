@@ -43,6 +43,11 @@ def test_a_pool_runs_along_what_a_filter_stores() -> None:
     assert counts.sectors - counts.hits <= 1.1 * counts.ideal_sectors
 
 
+def test_a_filter_stores_along_the_places_that_the_next_one_gathers() -> None:
+    filters = "F.conv2d(F.relu(F.conv2d(torch.randn(8,32,30,28),torch.randn(64,32,3,3))),torch.randn(16,64,3,3))"
+    assert compiled(filters).tile[0].outs[0].shape == (8, 64, 28, 26)
+
+
 @pytest.mark.parametrize("side, channels", [(14, 256), (7, 512), (28, 128), (56, 64)])
 def test_a_window_has_a_warp_for_every_scheduler(side: int, channels: int) -> None:
     text = LAST.format(b=8, y=side, x=side, c=channels, o=channels, k=3, p=1, s=1)
