@@ -15,6 +15,7 @@ from functools import cache, partial, reduce
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import SymInt, Tensor
@@ -601,12 +602,25 @@ def _resized(overload: OpOverload, *values: object, **options: object) -> Tensor
     # a coordinate, of which `start` is the one of a point in its cell, is rounded to f32 and then down
     wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
     places, rank, start = [], len(sizes), 0.5 if "exact" in op else 0.0
-    for d, (length, size, scale) in enumerate(zip(x.shape[2:], sizes, known, strict=True)):
-        step = 1 / scale if scale else length / size
+    steps = [1 / scale if scale else size / length for length, size, scale in zip(sizes, x.shape[2:], known, strict=True)]
+    if all(_repeats(*each, start, wide) for each in zip(x.shape[2:], sizes, steps, strict=True)):
+        for d, (length, size) in enumerate(zip(x.shape[2:], sizes, strict=True), 2):
+            x = x.repeat_interleave(size // length, d)
+        return x
+    for d, (size, step) in enumerate(zip(sizes, steps, strict=True)):
         place = (torch.arange(size, dtype=wide, device=x.device) + start) * step
         places.append(place.float().to(torch.int64).reshape(-1, *[1] * (rank - 1 - d)))
     result = aten._unsafe_index(x, [None, None, *places])
     return result if rank == 1 else result.contiguous(memory_format=suggest_memory_format(x))
+
+
+def _repeats(length: int | SymInt, size: int | SymInt, step: float, start: float, wide: torch.dtype) -> bool:
+    """Return whether nearest elements are each element a number of times, in PyTorch's rounding too."""
+    if not (isinstance(length, int) and isinstance(size, int)) or size % length:
+        return False
+    item = np.float64 if wide is torch.float64 else np.float32
+    places = ((np.arange(size, dtype=item) + item(start)) * item(step)).astype(np.float32).astype(np.int64)
+    return bool((places == np.arange(size) // (size // length)).all())
 
 
 def _scale(length: int | SymInt, size: int | SymInt, scale: float | None, times: Ints) -> float | None:

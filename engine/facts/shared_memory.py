@@ -359,9 +359,16 @@ def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) 
     known, places = ranges_of(kernel), zip(position, params(kernel)[buf].shape, strict=True)
     if condition.op == ">=":  # an index that is at most a - b is negative whenever `a >= b` fails
         most = subtract(condition.a, condition.b)
-        return any(interval(tidy(subtract(place, most), known), known)[1] <= 0 for place in position)
+        return any(_at_most(place, most, known) for place in position)
     fails_beyond = condition.op == "<" and only_sizes(condition.b)
     return fails_beyond and any(_reaches(place, extent, condition, known) for place, extent in places)
+
+
+def _at_most(place: Any, most: Any, known: Any) -> bool:
+    """Return whether an index is at most a bound, or a quotient of such an index: it is negative where the bound is."""
+    divided = _one_quotient(tidy(place, known))
+    here = interval(tidy(subtract(place, most), known), known)[1] <= 0
+    return here or divided is not None and _at_most(divided[0], most, known)
 
 
 def kept_inside(kernel: Kernel, load: Load) -> bool:

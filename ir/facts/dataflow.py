@@ -33,6 +33,8 @@ from ..tensor import (
     read_by,
 )
 
+NEIGHBOURS = 8  # elements that memory moves for one lane: 32 bytes of f32
+
 
 def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:
     """Return a value as nested tuples: for each part the result of `stand_in`, or else the structure of its parts."""
@@ -180,7 +182,7 @@ class Dataflow:
                     own[axis] += 2 * size
                 for factor in both:
                     for axis in filter(self.axes_in(self.mask[term]).__contains__, offsets_of(factor)):
-                        wanted[factor][axis] += self.size(factor)
+                        wanted[factor][axis] += NEIGHBOURS * self.size(factor)
         return wanted
 
     def _factors(self, term: Any) -> tuple[Term, ...]:

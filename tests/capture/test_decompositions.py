@@ -76,6 +76,16 @@ def test_a_resize_gives_the_elements_of_eager(name: str) -> None:
 
 
 # A grid of 5 by 200 is resized by another kernel of PyTorch's than small ones.
+@pytest.mark.parametrize("times", [1, 7, 41])  # 41 * (1/41) is less than 1 in f32
+def test_repeated_elements_are_those_of_eager(times: int) -> None:
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        """Both modes."""
+        return [F.interpolate(x, scale_factor=float(times), mode=mode) for mode in ("nearest", "nearest-exact")]
+
+    x = torch.randn(1, 2, 5)
+    assert all(map(torch.equal, dplc.compile(f, (x,), device="emulator", db=False)(x), f(x)))
+
+
 @pytest.mark.parametrize(
     ("lengths", "smooth"),
     [

@@ -34,6 +34,16 @@ def test_tensor_cores_multiply_channels_last() -> None:
     assert list(nodes(made.tile, Mma))
 
 
+RESIZED = "F.conv2d(F.interpolate(torch.randn({b},{c},{y},{x}),scale_factor={times}.0),torch.randn({o},{c},3,3),padding=1)"
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_tensor_cores_multiply_repeated_places(times: int) -> None:
+    is_right(RESIZED.format(b=1, c=5, y=7, x=9, o=12, times=times))
+    made = compiled(RESIZED.format(b=4, c=64, y=16, x=16, o=64, times=times), dtype="bf16")
+    assert len(made.launched) == 1 and list(nodes(made.tile, Mma))
+
+
 POOLED = "F.max_pool2d(F.conv2d(torch.randn({b},{c},{y},{x}),torch.randn({o},{c},3,3),padding=1),2)"
 
 
