@@ -195,16 +195,19 @@ class Dataflow:
     def _replaced(self, term: Any) -> Order:
         """Return the axes of a contraction with its new axes where the wider factor has the summed ones; () if none.
 
-        Offsets of a window share an index with axes of the result: they come after an axis that is summed alone.
+        Offsets of a window share an index with axes of the result: the new axes replace one that is summed alone, or
+        come before them.
         """
         if not (both := self._factors(term)):
             return ()
         wider, other = (self._natural[factor] for factor in both)
         offsets = offsets_of(both[0])
-        summed = (axis for axis in wider if axis in term.over)
-        place = min(summed, key=offsets.__contains__, default=None)
+        summed = [axis for axis in wider if axis in term.over]
+        alone = (axis for axis in summed if axis not in offsets)
+        place = next(alone, next(filter(offsets.__contains__, wider), None)) if summed else None
         new = tuple(axis for axis in other if axis not in wider and axis not in term.over)
-        order = (part for axis in wider for part in (new if axis is place else () if axis in term.over else (axis,)))
+        kept = {axis: () if axis in term.over else (axis,) for axis in wider}
+        order = (part for axis in wider for part in ((*new, *kept[axis]) if axis is place else kept[axis]))
         return tuple(order) if place is not None and new else ()
 
     def _natural_of(self, term: Any) -> Order:

@@ -590,13 +590,22 @@ def _footprint(
     return Footprint(Var(buf), Var(smem), origin, box, base, dims, reuse, size, cells)
 
 
+def _runs(place: Expr, name: str) -> bool:
+    """Return whether an index begins by one step for each step of a name."""
+    start = dict.fromkeys(free_names(place), 0)
+    return bool(evaluate(place, start | {name: 1}) == evaluate(place, start) + 1)
+
+
 def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -> list[Footprint]:
     """Return the footprint of loads whose common index is not a box: each combination of its axes and loops is a cell.
 
-    Axes of the block come last: its threads copy along them.
+    What runs along memory comes last, or else axes of the block do: its threads copy along them.
     """
     idx = loads[0].idx
-    names = sorted(free_names(idx) & here.local, key=lambda name: (name in here.threads, list(here.ranges).index(name)))
+    runs = {name for name in free_names(idx) & here.local if _runs(idx[-1], name)}
+    runs = runs & here.threads or runs
+    order = list(here.ranges)
+    names = sorted(free_names(idx) & here.local, key=lambda n: (n in runs, n in here.threads, order.index(n)))
     inside = free_names(idx) <= here.local | here.uniform and all(here.ranges[name][0] == 0 for name in names)
     if not names or not inside or any(load.idx != idx for load in loads):
         return []

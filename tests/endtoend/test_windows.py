@@ -32,6 +32,8 @@ def test_channels_last_are_right(text: str, sizes: dict[str, int]) -> None:
 def test_tensor_cores_multiply_channels_last() -> None:
     made = compiled(FILTERS_TOO.format(b=8, y=28, x=28, c=64, o=64, k=3, p=1, s=1), dtype="bf16")
     assert list(nodes(made.tile, Mma))
+    counts = instruction_counts(made.kernels[0])  # neighbouring lanes gather neighbouring elements
+    assert counts.lines < counts.ideal_sectors / 2
 
 
 RESIZED = "F.conv2d(F.interpolate(torch.randn({b},{c},{y},{x}),scale_factor={times}.0),torch.randn({o},{c},3,3),padding=1)"
@@ -56,6 +58,8 @@ def test_a_pool_runs_along_what_a_filter_stores() -> None:
 def test_a_filter_stores_along_the_places_that_the_next_one_gathers() -> None:
     filters = "F.conv2d(F.relu(F.conv2d(torch.randn(8,32,30,28),torch.randn(64,32,3,3))),torch.randn(16,64,3,3))"
     assert compiled(filters).tile[0].outs[0].shape == (8, 64, 28, 26)
+    filters = "F.conv1d(F.gelu(F.conv1d(torch.randn(8,1,4000),torch.randn(64,1,10),stride=5)),torch.randn(32,64,3))"
+    assert compiled(filters).tile[0].outs[0].shape == (8, 64, 799)
 
 
 @pytest.mark.parametrize("side, channels", [(14, 256), (7, 512), (28, 128), (56, 64)])
