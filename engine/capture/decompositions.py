@@ -594,17 +594,17 @@ def _resized(overload: OpOverload, *values: object, **options: object) -> Tensor
     if op == "upsample_nearest2d":
         last = x.is_contiguous(memory_format=torch.channels_last) and x.shape[1] > 3
         times = () if statically_known_true(sum(sizes) > 128) and not last else (1, 2)
-    lengths = zip(x.shape[2:], sizes, scales or [None] * len(sizes), strict=True)
-    known = [_scale(length, size, scale, times) for length, size, scale in lengths]
+    lengths = [*zip(x.shape[2:], sizes, strict=True)]
+    known = [_scale(*each, scale, times) for each, scale in zip(lengths, scales or [None] * len(sizes), strict=True)]
     if not nearest:
         whole = getattr(aten, op).default
         return decomposition_table.get(whole, whole)(x, sizes, given["align_corners"], *known)
     # a coordinate, of which `start` is the one of a point in its cell, is rounded to f32 and then down
     wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
     places, rank, start = [], len(sizes), 0.5 if "exact" in op else 0.0
-    steps = [1 / scale if scale else size / length for length, size, scale in zip(sizes, x.shape[2:], known, strict=True)]
-    if all(_repeats(*each, start, wide) for each in zip(x.shape[2:], sizes, steps, strict=True)):
-        for d, (length, size) in enumerate(zip(x.shape[2:], sizes, strict=True), 2):
+    steps = [1 / scale if scale else length / size for (length, size), scale in zip(lengths, known, strict=True)]
+    if all(_repeats(*each, step, start, wide) for each, step in zip(lengths, steps, strict=True)):
+        for d, (length, size) in enumerate(lengths, 2):
             x = x.repeat_interleave(size // length, d)
         return x
     for d, (size, step) in enumerate(zip(sizes, steps, strict=True)):

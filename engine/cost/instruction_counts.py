@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
@@ -94,7 +94,9 @@ class InstructionCounts:
     issued, fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of
     16 bits; asynchronous: those of asynchronous atoms. hits: of the sectors, those in L1. spelled: atoms that some
     machines lack.
-    lines: of 128 bytes that loads through L1 touch, those of each warp. waits: of one warp; block: the indices (x, y, z) of the block that was followed.
+    lines: of 128 bytes that loads through L1 touch, those of each warp. again: bytes of the buffers of which each block
+    reads a part of its own in several loops, after the first. waits: of one warp; block: the indices (x, y, z) of the
+    block that was followed.
     """
 
     blocks: Number
@@ -115,6 +117,7 @@ class InstructionCounts:
     asynchronous: Amount = 0.0
     hits: Amount = 0.0
     lines: Amount = 0.0
+    again: Amount = 0.0
     spelled: WordCounts = ()
 
     @property
@@ -146,13 +149,25 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
     spelled = ((atom, times, sum(words[name] for name in read)) for atom, (times, read) in counter.spelled.items())
     return InstructionCounts(
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), total["sectors"] * SECTOR * blocks),
-        registers=registers, waits=counter.waits.finish(), block=counter.index, spelled=tuple(spelled), **total,
+        registers=registers, waits=counter.waits.finish(), block=counter.index, spelled=tuple(spelled),
+        again=sum(swept_again(kernel, counter.swept, blocks)), **total,
     )  # fmt: skip
 
 
 def buffer_bytes(kernel: Kernel) -> int:
     """Return the bytes of all buffers of a kernel, each read or written once."""
     return sum(DTYPE_BYTES[param.dtype] * math.prod(param.shape) for param in params(kernel).values())
+
+
+def swept_again(kernel: Kernel, swept: Mapping[tuple[str, int], float], blocks: int) -> Iterator[int]:
+    """Yield the bytes of each buffer that loops sweep after the first.
+
+    swept: bytes of a block by buffer and loop. Where the blocks together take more than the buffer, they share it.
+    """
+    for name, param in params(kernel).items():
+        size = DTYPE_BYTES[param.dtype] * math.prod(param.shape)
+        sweeps = sum(0.9 < most * blocks / max(size, 1) < 1.1 for (root, _), most in swept.items() if root == name)
+        yield size * max(0, sweeps - 1)
 
 
 class Surroundings(NamedTuple):
@@ -193,6 +208,10 @@ class _Counter:
         self.words = defaultdict[str, float](float)  # by fragment
         self.spelled = dict[str, tuple[float, NameSet]]()  # how often an atom is used, and its operands
         self.idle = False  # some guard let no thread pass
+        self.loops = 0  # outermost ones until now
+        self.swept = defaultdict[tuple[str, int], float](
+            float
+        )  # bytes of each buffer by the number of the loop, outside of L1
         alive = threads < launch.block
         self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set))
         self.block(launch.body, self.here)
@@ -302,6 +321,7 @@ class _Counter:
             self.env[loop.var] = start
             iterations = {loop.var: np.arange(rounds) * step + np.min(start)}
         self.count(here.warps * rounds, issued=LOOP_OVERHEAD)
+        self.loops += here.times == 1
         inside = Surroundings(
             here.times * rounds, here.mask, replace(here.replications, extents={}), iterations,
             frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))}), defaultdict(set),
@@ -358,6 +378,7 @@ class _Counter:
                 fresh += len(together - known)
                 known |= together
             self.count(here.times * touched, hits=1 - fresh / asked if asked else 0.0)
+            self.swept[root, self.loops] += here.times * touched * SECTOR * fresh / max(asked, 1)
 
     # ---- values
 

@@ -10,7 +10,8 @@ one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
 products reach. L1 serves the sectors that a load of the same straight-line code of the block had requested; other
-hits, and the order of blocks, are not modelled. Latency is the time that one block takes by itself
+hits, and the order of blocks, are not modelled, but for what a block sweeps again: that stays in L2 if the parts of all
+blocks at once do. Latency is the time that one block takes by itself
 (`memory_model.alone`): however little there is to do, no wave is shorter, and none is shorter than starting its blocks
 (`CLOCKS_OF_BLOCK`). The model ranks variants of one kernel and shows what binds; it does not predict absolute times.
 """
@@ -127,8 +128,9 @@ def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float,
     fma = launch.fma + more_fma
     pipes = max(fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     products = launch.asynchronous + (tensor - launch.asynchronous) / target.warp_product_share
+    again = launch.again if launch.again * blocks / launch.blocks > target.l2_bytes else 0.0
     return (
-        launch.dram * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
+        (launch.dram + again) * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
         each * launch.fill * multiprocessors / target.l2_bytes_per_second,
         each * shared * cycle,
         each * max(issue, pipes) * cycle,

@@ -526,19 +526,14 @@ def again_in(site: FusionSite, blocks: int, v: Value) -> float:
 
     The elements of a window are gathered: a thread computes where each one is, unless asynchronous copies do.
     """
-    placed = 1 + 2 * cost.DIVISION * _digits_of_window(site, v)
-    return blocks * (_in_block(site, v, v) + _issue_seconds(site, [], placed * site.flow.size(v)))
-
-
-def _digits_of_window(site: FusionSite, v: Any) -> int:
-    """Count the digits of the sum of a matmul that reads v through a window whose positions share elements."""
     flow = site.flow
-    return max((
-        len(total.over) - 1
+    placed = max((
+        1 + 2 * cost.DIVISION * (len(total.over) - 1)  # the digits of the sum
         for product, total, seen in uses_of(flow, v, site.kept)
         if flow.elements(seen) > flow.size(v)
         and contracts(flow.mask[total], *map(flow.mask.__getitem__, product.args))
-    ), default=0)  # fmt: skip
+    ), default=1)  # fmt: skip
+    return blocks * (_in_block(site, v, v) + _issue_seconds(site, [], placed * flow.size(v)))
 
 
 @tensor_fact

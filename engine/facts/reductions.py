@@ -177,7 +177,8 @@ def base_of_digits(body: Block, name: Var) -> int:
     A load at the whole name needs both. The result is 0 if the run reads the name in another way, except in indices of
     loads and stores, or with two numbers. It is also 0 if another name in the index of a load depends on the name.
     """
-    digits, found = _digits_of(body, name), summary(body)
+    digits = [e for e in distinct(body, Binary) if _is_digit(e, name)]  # of the name, or of its sum with a number
+    found = summary(body)
     needed = {e.op for e in digits} | ({"%"} if any(_whole(load.idx, name) for load in found.loads) else set())
     if needed != {"//", "%"} or len({e.b for e in digits}) > 1:
         return 0
@@ -196,11 +197,6 @@ def _whole(value: Any, name: Var) -> int:
         return int(value is name)
     below = values(value) if isinstance(value, Node) else value if value.__class__ is tuple else ()
     return sum(_whole(part, name) for part in below)
-
-
-def _digits_of(value: Any, name: Var) -> list[Binary]:
-    """Return the quotients and remainders by numbers of a name, or of its sum with a number."""
-    return [e for e in distinct(value, Binary) if _is_digit(e, name)]
 
 
 def _is_digit(e: Any, name: Var) -> bool:

@@ -359,16 +359,21 @@ def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) 
     known, places = ranges_of(kernel), zip(position, params(kernel)[buf].shape, strict=True)
     if condition.op == ">=":  # an index that is at most a - b is negative whenever `a >= b` fails
         most = subtract(condition.a, condition.b)
-        return any(_at_most(place, most, known) for place in position)
-    fails_beyond = condition.op == "<" and only_sizes(condition.b)
-    return fails_beyond and any(_reaches(place, extent, condition, known) for place, extent in places)
+        dividends = (dividend for place in position for dividend, _ in _dividends(place, known))
+        return any(interval(tidy(subtract(place, most), known), known)[1] <= 0 for place in dividends)
+    return condition.op == "<" and only_sizes(condition.b) and any(
+        _is_beyond(dividend, multiply(extent, times), condition, known)
+        for place, extent in places for dividend, times in _dividends(place, known)
+    )  # fmt: skip
 
 
-def _at_most(place: Any, most: Any, known: Any) -> bool:
-    """Return whether an index is at most a bound, or a quotient of such an index: it is negative where the bound is."""
-    divided = _one_quotient(tidy(place, known))
-    here = interval(tidy(subtract(place, most), known), known)[1] <= 0
-    return here or divided is not None and _at_most(divided[0], most, known)
+def _dividends(place: Any, known: Any) -> Iterator[tuple[Any, int]]:
+    """Yield an index and 1, and each (a, n) for which the index equals `a // n`: they are negative together."""
+    times, divided = 1, (place, 1)
+    while divided is not None:
+        place, times = divided[0], times * divided[1]
+        yield place, times
+        divided = _one_quotient(tidy(place, known))
 
 
 def kept_inside(kernel: Kernel, load: Load) -> bool:
@@ -378,17 +383,6 @@ def kept_inside(kernel: Kernel, load: Load) -> bool:
     known = params(kernel)
     parts = conjuncts(load.when)
     return load.buf in known and load.other == 0 and all(leaves(kernel, load.buf, load.idx, part) for part in parts)
-
-
-def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
-    """Return whether an index is beyond an extent whenever `a < b` fails, or is a quotient of such an index.
-
-    A quotient by n is beyond if its dividend is beyond n times the extent.
-    """
-    dividend, whole = place, extent
-    while (divided := _one_quotient(tidy(dividend, known))) is not None:
-        dividend, whole = divided[0], multiply(whole, divided[1])
-    return _is_beyond(dividend, whole, condition, known) or _is_beyond(place, extent, condition, known)
 
 
 def _is_beyond(place: Any, extent: Any, condition: Any, known: Any) -> bool:

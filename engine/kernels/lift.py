@@ -190,10 +190,6 @@ def _literal(term: Const) -> float:
     return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
 
 
-def _element_count(term: Term) -> int:
-    return math.prod(at_hint(axis.extent) for axis in axes(term))
-
-
 def _source(term: Term) -> tuple[Term, dict[Axis, Expr]]:
     """Return the value that an index map reads, and where it reads each axis. Any other value is its own."""
     return (term.x, dict(term.map)) if term.__class__ is Remap else (term, {})
@@ -568,11 +564,13 @@ class Lift:
         """
         several = dict.fromkeys(factors(term))
         filters = [factor for factor in several if not offsets_of(factor)]
-        if len(term.over) < 2 or len(several) > 1 and len(filters) != 1:
+        if len(term.over) < 2 or (len(several) > 1 and len(filters) != 1):
             return term.over
         reached = postorder(filters if len(several) > 1 else operands(term), self._below)
         views = [view for view in map(_source, reversed(reached)) if self._in_memory(view[0])]  # maps first
-        source, images = max(views, key=lambda view: _element_count(view[0]), default=(term, {}))
+        source, images = max(
+            views, key=lambda view: math.prod(at_hint(axis.extent) for axis in axes(view[0])), default=(term, {})
+        )
         dims = self.buffers[source].loops if source in self.buffers else ()
         place = {axis: n for n, dim in reversed([*enumerate(dims)]) for axis in index_axes(images.get(dim, dim))}
         return sorted(term.over, key=lambda axis: place.get(axis, -1))

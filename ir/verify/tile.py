@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..atoms import ATOMS
-from ..expr import Axis, Var, free_names, is_int, only_sizes
+from ..expr import Var, free_names, is_int, only_sizes
 from ..facts.index import divisor
 from ..facts.layout import all_shared_tile_bytes, stages, thread_count, tile_of, views_of
 from ..facts.structure import dependencies, replicated_names, summary, value_dtypes
@@ -251,11 +251,7 @@ class _TileCheck(Check):
             yield "the origin, slot or predicate varies by thread"
         for name in sorted(self.fixed.intersection(stmt.gathered)):
             yield f"the label `{name}` is an axis or a loop, too: its origin could mean either"
-        if not all(_is_side(axis, len(stmt.origin)) for axis in stmt.box):
+        if not all(a.extent >= 1 and (a.dim is None or 0 <= a.dim < len(stmt.origin)) for a in stmt.box):
             yield "an axis of the shared tile says no dimension of its source"
         if not any(load.buf == stmt.dst for load in nodes(self.tile.body, Load)):
             yield f"`{stmt.dst}` is never read"
-
-
-def _is_side(axis: Axis, rank: int) -> bool:
-    return (axis.dim is None or 0 <= axis.dim < rank) and axis.extent >= 1

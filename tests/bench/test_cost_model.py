@@ -31,7 +31,7 @@ from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_c
 from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Pricing
 from dplc.engine.cost.limits import COSTS, Replications, Work, fixed_seconds, least_seconds, parts, slots_per_second
 from dplc.engine.cost.memory_model import wavefronts
-from dplc.engine.cost.predict import Prediction, occupancy, predict, resident_blocks
+from dplc.engine.cost.predict import Prediction, occupancy, predict, resident_blocks, wave
 from dplc.engine.models.compiling import capture_results
 from dplc.engine.models.sources import build, find
 from dplc.ir.expr import Axis, Call, Var
@@ -282,6 +282,20 @@ def test_what_was_asked_for_before_is_in_the_first_cache(loads: str, asked: int,
     counts, stored = counted("f32[64]/64", LOADS.format(loads)), 8
     assert (counts.sectors, counts.hits, counts.fill) == (asked + stored, hits, (asked + stored - hits) * 32)
     assert (counts.lines, counts.l1_wavefronts) == (lines, counts.wavefronts + lines)
+
+
+SWEEP = "Loop(n, 0, 4):\n            LoadFrom(a, f32, Address(x, offset=thread + n*64))"
+
+
+@pytest.mark.parametrize(
+    "loads, again", [(SWEEP, 0), (f"{SWEEP}\n        {SWEEP}", 1024), (f"{SWEEP}\n        {OWN}", 0)]
+)
+def test_what_a_block_sweeps_again_takes_memory_if_the_parts_of_all_blocks_leave_l2(loads: str, again: int) -> None:
+    counts, device = counted("f32[64]/64", LOADS.format(loads)), target("h100")
+    assert counts.again == again
+    large = replace(counts, again=4.0 * device.l2_bytes, dram=8.0 * device.l2_bytes, blocks=400)
+    assert wave(large, device, 100)[0] == wave(replace(large, again=0.0), device, 100)[0]
+    assert wave(large, device, 101)[0] == 1.5 * wave(replace(large, again=0.0), device, 101)[0]
 
 
 def test_idle_lanes_keep_no_pair_apart() -> None:

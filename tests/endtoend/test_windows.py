@@ -36,7 +36,9 @@ def test_tensor_cores_multiply_channels_last() -> None:
     assert counts.lines < counts.ideal_sectors / 2
 
 
-RESIZED = "F.conv2d(F.interpolate(torch.randn({b},{c},{y},{x}),scale_factor={times}.0),torch.randn({o},{c},3,3),padding=1)"
+RESIZED = (
+    "F.conv2d(F.interpolate(torch.randn({b},{c},{y},{x}),scale_factor={times}.0),torch.randn({o},{c},3,3),padding=1)"
+)
 
 
 @pytest.mark.parametrize("times", [2, 3])
