@@ -166,7 +166,7 @@ def swept_again(kernel: Kernel, swept: Mapping[tuple[str, int], float], blocks: 
     """
     for name, param in params(kernel).items():
         size = DTYPE_BYTES[param.dtype] * math.prod(param.shape)
-        sweeps = sum(0.9 < most * blocks / max(size, 1) < 1.1 for (root, _), most in swept.items() if root == name)
+        sweeps = sum(abs(most * blocks - size) < size / 10 for (root, _), most in swept.items() if root == name)
         yield size * max(0, sweeps - 1)
 
 
