@@ -618,9 +618,8 @@ def _repeats(length: int | SymInt, size: int | SymInt, step: float, start: float
     """Return whether nearest elements are each element a number of times, in PyTorch's rounding too."""
     if not (isinstance(length, int) and isinstance(size, int)) or size % length:
         return False
-    item = np.float64 if wide is torch.float64 else np.float32
-    places = ((np.arange(size, dtype=item) + item(start)) * item(step)).astype(np.float32).astype(np.int64)
-    return bool((places == np.arange(size) // (size // length)).all())
+    places = (np.arange(size, dtype=str(wide).removeprefix("torch.")) + start) * step
+    return bool((places.astype(np.float32).astype(np.int64) == np.arange(size) // (size // length)).all())
 
 
 def _scale(length: int | SymInt, size: int | SymInt, scale: float | None, times: Ints) -> float | None:

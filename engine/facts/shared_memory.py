@@ -367,13 +367,12 @@ def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) 
     )  # fmt: skip
 
 
-def _dividends(place: Any, known: Any) -> Iterator[tuple[Any, int]]:
-    """Yield an index and 1, and each (a, n) for which the index equals `a // n`: they are negative together."""
-    times, divided = 1, (place, 1)
-    while divided is not None:
-        place, times = divided[0], times * divided[1]
-        yield place, times
-        divided = _one_quotient(tidy(place, known))
+def _dividends(place: Any, known: Any) -> tuple[tuple[Any, int], tuple[Any, int]]:
+    """Return an index and 1, and the last (a, n) for which the index equals `a // n`: they are negative together."""
+    last, times = place, 1
+    while (divided := _one_quotient(tidy(last, known))) is not None:
+        last, times = divided[0], times * divided[1]
+    return (place, 1), (last, times)
 
 
 def kept_inside(kernel: Kernel, load: Load) -> bool:

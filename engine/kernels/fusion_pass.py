@@ -356,7 +356,7 @@ class Fusion:
     def _absorb(self, term: Any) -> int | None:
         """Absorb the open values that an operation sees, or store one of them and return the index to go back to."""
         flow, rules, position = self.flow, self.rules, self.flow.position
-        self.space = flow.mask[term] | flow.mask_of_axes(_over(term))
+        self.space = flow.mask[term] | flow.mask_of_axes(term.over if term.__class__ in (Reduce, Fold) else ())
         folds = [one.over for one in (term, *self.seen) if one.__class__ in (Reduce, Fold)]
         self.folded = flow.mask_of_axes({axis for over in folds for axis in over})
         # an operation absorbs all in an example of another rule, unless a `mat` has to climb
@@ -487,11 +487,6 @@ class Fusion:
             for reader in self.flow.readers[term]:
                 owners[term] |= owners[reader]
         return owners
-
-
-def _over(term: Any) -> tuple[Axis, ...]:
-    """Return the axes that an operation folds."""
-    return term.over if term.__class__ in (Reduce, Fold) else ()
 
 
 def is_renaming(term: Remap) -> bool:

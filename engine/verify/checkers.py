@@ -20,7 +20,7 @@ from ...ir.interp import loop, tensor
 from ...ir.interp import torch as torch_meaning
 from ...ir.monoids import of_part
 from ...ir.node import Value, replace
-from ...ir.program import Kernel, Module, Param
+from ...ir.program import Block, Kernel, Module, Param
 from ...ir.tensor import Fold, Reduce, TensorGraph, Term, operands, postorder
 from ...ir.text.programs import print_program, read_program
 from ...ir.text.tensor import read_graph
@@ -525,9 +525,7 @@ class StatementChecker(Checker):
             site = (program, path, self.machine)
             for match in compiled.matches_at(site, block, start):
                 change = {match.env[n]: v for n, v in numbers.items() if type(match.env.get(n)) is int}
-                made = tuple(
-                    Kernel(k.name, (), (), renumbered(k.body, lambda n, c=change: c.get(n, n))) for k in program
-                )
+                made = tuple(Kernel(k.name, (), (), _changed(k.body, change)) for k in program)
                 if change and made not in seen:
                     seen.add(made)
                     yield completed(made)
@@ -652,6 +650,10 @@ def _asked_for(rule: Rule) -> list[str]:
     texts = {node.value for node in every(rule.clauses, s.Text)}
     named = [name for name in devices() if texts & {load_device(name).name, load_device(name).arch}]
     return named if rule.device is None else [rule.device.text, *named]
+
+
+def _changed(body: Block, change: Mapping[int, int]) -> Block:
+    return renumbered(body, lambda n: change.get(n, n))
 
 
 def _verified(kernel: Kernel) -> None:
