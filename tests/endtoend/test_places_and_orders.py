@@ -75,6 +75,7 @@ WRITES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 PLACES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (HOLES,)),
+    "largest and least of columns": (lambda x: (x.argmax(-2), x.argmin(-2), (x * 0).argmax(1, True)), (HOLES,)),
     "adaptive_max_pool": (lambda x: F.adaptive_max_pool2d(x, (4, 5), return_indices=True), (HOLES,)),
     "fold": (lambda x: F.fold(x, (4, 5), (2, 3), padding=1, stride=2), (torch.linspace(0, 3, 216).reshape(2, 12, 9),)),
     "unfold": (lambda x: F.unfold(x, (2, 3), dilation=2, padding=1, stride=2), (IMAGE,)),
