@@ -88,8 +88,8 @@ ONE_QUERY = """graph main(q: f32[{h}, {d}], k: f32[{h}, {t}, {d}], v: f32[{h}, {
 """
 
 
-@pytest.mark.parametrize(("heads", "kernels"), [(32, 2), (256, 1)])
-def test_a_single_query_reads_its_keys_and_values_once(heads: int, kernels: int) -> None:
+@pytest.mark.parametrize(("heads", "kernels", "times"), [(32, 2, 1.2), (256, 1, 1.05)])
+def test_a_single_query_reads_its_keys_and_values_once(heads: int, kernels: int, times: float) -> None:
     """Where heads are few, blocks share one; what it takes is little more than memory needs."""
     (graph,) = read_program(f"## level: tensor\n{ONE_QUERY.format(h=heads, t=4096, d=128)}", "a test")[1]
     assert isinstance(graph, TensorGraph)
@@ -97,7 +97,7 @@ def test_a_single_query_reads_its_keys_and_values_once(heads: int, kernels: int)
     device = target("h200")
     least = 2 * 4 * heads * 4096 * 128 / (device.dram_share * device.dram_bytes_per_second)
     assert count == kernels and seconds < 1.3 * least
-    assert told(graph, NEVER, "h200")[1] > 1.2 * seconds
+    assert told(graph, NEVER, "h200")[1] > times * seconds
 
 
 FEW_ROWS = """graph main(q: f32[{h}, {r}, 64], k: f32[{h}, {t}, 64], v: f32[{h}, {t}, 64]) -> out: f32[{h}, {r}, 64]:
