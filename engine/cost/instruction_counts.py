@@ -160,13 +160,14 @@ def buffer_bytes(kernel: Kernel) -> int:
 
 
 def swept_again(kernel: Kernel, swept: Mapping[tuple[str, int], float], blocks: int) -> Iterator[int]:
-    """Yield the bytes of each buffer that loops sweep after the first.
+    """Yield for each buffer the bytes that loops read after another loop has read them.
 
-    swept: bytes of a block by buffer and loop. Where the blocks together take more than the buffer, they share it.
+    swept: bytes of a block by buffer and loop. A loop counts if all blocks together read the buffer once: where they
+    read more, they share its parts.
     """
     for name, param in params(kernel).items():
         size = DTYPE_BYTES[param.dtype] * math.prod(param.shape)
-        sweeps = sum(abs(most * blocks - size) < size / 10 for (root, _), most in swept.items() if root == name)
+        sweeps = sum(abs(each * blocks - size) < size / 10 for (root, _), each in swept.items() if root == name)
         yield size * max(0, sweeps - 1)
 
 
@@ -209,9 +210,8 @@ class _Counter:
         self.spelled = dict[str, tuple[float, NameSet]]()  # how often an atom is used, and its operands
         self.idle = False  # some guard let no thread pass
         self.loops = 0  # outermost ones until now
-        self.swept = defaultdict[tuple[str, int], float](
-            float
-        )  # bytes of each buffer by the number of the loop, outside of L1
+        # bytes of each buffer that L1 does not serve, by the number of the loop
+        self.swept = defaultdict[tuple[str, int], float](float)
         alive = threads < launch.block
         self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set))
         self.block(launch.body, self.here)

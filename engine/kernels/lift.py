@@ -560,7 +560,8 @@ class Lift:
     def _order_in_memory(self, term: Reduce | Fold) -> Sequence[Axis]:
         """Return the axes of a fold in the order of its largest operand in memory: the innermost loop reads neighbours.
 
-        A sum of products keeps the order that says how its factors are tiled, or has that of its filter: it is a run.
+        A sum of products keeps the order that says how its factors are tiled. If one factor is read through a window,
+        it takes the order of the other one, which is then one run.
         """
         several = dict.fromkeys(factors(term))
         filters = [factor for factor in several if not offsets_of(factor)]

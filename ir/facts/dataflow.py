@@ -33,7 +33,7 @@ from ..tensor import (
     read_by,
 )
 
-NEIGHBOURS = 8  # elements that memory moves for one lane: 32 bytes of f32
+NEIGHBOURS = 8  # elements of f32 in a sector, which memory moves for a lane that reads apart from others
 
 
 def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:

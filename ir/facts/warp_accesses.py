@@ -591,7 +591,7 @@ def _footprint(
 
 
 def _runs(place: Expr, name: str) -> bool:
-    """Return whether an index begins by one step for each step of a name."""
+    """Return whether the first step of a name moves an index by one."""
     start = dict.fromkeys(free_names(place), 0)
     return bool(evaluate(place, start | {name: 1}) == evaluate(place, start) + 1)
 
