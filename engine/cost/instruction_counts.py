@@ -20,7 +20,7 @@ import numpy as np
 
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
-from ...ir.expr import NameSet, Var, add, free_names, xor
+from ...ir.expr import NameSet, Var, add, free_names, multiply, xor
 from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
@@ -28,6 +28,7 @@ from ...ir.kernel import (
     SHARED,
     THREAD,
     Address,
+    Advance,
     Assign,
     Barrier,
     Base,
@@ -67,6 +68,7 @@ HALVES_IN_WORD = 2
 LOOP_OVERHEAD = 3  # count, compare, branch
 MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
 WARPS_OF_GROUP = 4  # that multiply together
+LAGS = (1, 2, 4, 8)  # iterations after which a loop may read the neighbours of what it has read
 
 
 def substituted_work(spelled: WordCounts, sm: int) -> tuple[float, float, float]:
@@ -95,8 +97,9 @@ class InstructionCounts:
     16 bits; asynchronous: those of asynchronous atoms. hits: of the sectors, those in L1. spelled: atoms that some
     machines lack.
     lines: of 128 bytes that loads through L1 touch, those of each warp. again: bytes of the buffers of which each block
-    reads a part of its own in several loops, after the first. waits: of one warp; block: the indices (x, y, z) of the
-    block that was followed.
+    reads a part of its own in several loops, after the first. kept: further sectors that an iteration finds in L1 if
+    that keeps kept_bytes of the iterations before. waits: of one warp; block: the indices (x, y, z) of the block that
+    was followed.
     """
 
     blocks: Number
@@ -118,6 +121,8 @@ class InstructionCounts:
     hits: Amount = 0.0
     lines: Amount = 0.0
     again: Amount = 0.0
+    kept: Amount = 0.0
+    kept_bytes: Amount = 0.0
     spelled: WordCounts = ()
 
     @property
@@ -171,13 +176,22 @@ def swept_again(kernel: Kernel, swept: Mapping[tuple[str, int], float], blocks: 
         yield size * max(0, sweeps - 1)
 
 
+class Gather(NamedTuple):
+    """Loads through L1 of one statement: the element that a lane reads first, in each of the copies, and who reads."""
+
+    root: str
+    element: Expr
+    copies: tuple[dict[str, int], ...]
+    mask: Mask
+
+
 class Surroundings(NamedTuple):
     """Context of the statements of a block.
 
     times: how often a warp runs them; mask: the threads that do. iterations: the values of the variable of the
     innermost loop, and of replicated ones. varying: names that differ between iterations of that loop. requested:
     sectors of each buffer that its straight-line code has asked for, by any warp: L1 serves them. What an earlier
-    iteration of a loop requested may be evicted.
+    iteration of a loop requested may be evicted. gathers: the loads through L1 of that loop.
     """
 
     times: float
@@ -186,6 +200,7 @@ class Surroundings(NamedTuple):
     iterations: dict[str, Any]
     varying: NameSet
     requested: defaultdict[str, set[int]]
+    gathers: list[Gather]
 
     @property
     def warps(self) -> float:
@@ -213,7 +228,7 @@ class _Counter:
         # bytes of each buffer that L1 does not serve, by the number of the loop
         self.swept = defaultdict[tuple[str, int], float](float)
         alive = threads < launch.block
-        self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set))
+        self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set), [])
         self.block(launch.body, self.here)
 
     def count(self, times: float, **amounts: float) -> None:
@@ -324,10 +339,38 @@ class _Counter:
         self.loops += here.times == 1
         inside = Surroundings(
             here.times * rounds, here.mask, replace(here.replications, extents={}), iterations,
-            frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))}), defaultdict(set),
+            frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))}), defaultdict(set), [],
         )  # fmt: skip
         with self.waits.loop(rounds, loop.unroll, any(nodes(loop, Barrier))):
             self.block(loop.body, inside)
+        if rounds > 1 and inside.gathers:
+            self.kept(loop, inside, iterations[loop.var])
+
+    def kept(self, loop: Loop, inside: Surroundings, values: Any) -> None:
+        """Count the sectors that an iteration in the middle of a loop shares with one of those shortly before it."""
+        first = self.env
+
+        def requested(iteration: int) -> set[tuple[str, int]]:
+            self.env = {**first, loop.var: values[iteration]}
+            for moved in nodes(loop.body, Advance):
+                self.define(moved.base, add(Var(moved.base), multiply(iteration, moved.by)))
+            for each in nodes(loop.body, Define, Base):
+                self.define(each.dst, each.val if isinstance(each, Define) else add(Var(each.root), each.offset))
+            found = set()
+            for root, element, copies, mask in inside.gathers:
+                for copy in copies:
+                    if (place := self.value(element, copy)) is not None:
+                        places = np.broadcast_to(place * self.items[root], mask.shape)[mask]
+                        found |= {(root, sector) for sector in np.unique(places // SECTOR).tolist()}
+            self.env = first
+            return found
+
+        middle = len(values) // 2
+        now = requested(middle)
+        shared = {lag: len(now & requested(middle - lag)) for lag in LAGS if lag <= middle}
+        best = max(shared, key=lambda lag: (shared[lag], -lag))
+        self.count(inside.times, kept=shared[best] * (1 - best / len(values)))  # not of the first iterations
+        self.total["kept_bytes"] = max(self.total["kept_bytes"], best * len(now) * SECTOR if shared[best] else 0.0)
 
     def product(self, statement: Multiply | QueueProduct) -> None:
         """Count a product. Words take as long whatever is in them."""
@@ -369,10 +412,11 @@ class _Counter:
         if kept and first is not None:
             asked, fresh, known = 0, 0, here.requested[root]
             names = free_names(element) & here.replications.open if unrolled else ()
-            copies = {name: values.tolist() for name, values in here.iterations.items() if name in names}
-            for point in itertools.product(*copies.values()):
-                copy = self.value(element, dict(zip(copies, point, strict=True))) * self.items[root]
-                by_warp = sectors(copy, mask)
+            along = {name: values.tolist() for name, values in here.iterations.items() if name in names}
+            copies = tuple(dict(zip(along, point, strict=True)) for point in itertools.product(*along.values()))
+            here.gathers.append(Gather(root, element, copies, mask))
+            for copy in copies:
+                by_warp = sectors(self.value(element, copy) * self.items[root], mask)
                 together = set().union(*by_warp)
                 asked += sum(map(len, by_warp))
                 fresh += len(together - known)

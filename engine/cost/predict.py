@@ -9,9 +9,10 @@ price by itself: it only says how the blocks fall into waves. The last wave is a
 one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
-products reach. L1 serves the sectors that a load of the same straight-line code of the block had requested; other
-hits, and the order of blocks, are not modelled, but for what a block sweeps again: that stays in L2 if the parts of all
-blocks at once do. Latency is the time that one block takes by itself
+products reach. L1 serves the sectors that a load of the same straight-line code of the block had requested, or one in
+an iteration shortly before if L1 holds as much of all blocks of a multiprocessor beside their shared memory. Other hits
+and the order of blocks are not modelled, but for what a block sweeps again: that stays in L2 if the parts of all blocks
+at once do. Latency is the time that one block takes by itself
 (`memory_model.alone`): however little there is to do, no wave is shorter, and none is shorter than starting its blocks
 (`CLOCKS_OF_BLOCK`). The model ranks variants of one kernel and shows what binds; it does not predict absolute times.
 """
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...codegen.target import Target
+from ...ir.facts.layout import SECTOR
 from .instruction_counts import InstructionCounts, substituted_work
 from .limits import fixed_seconds
 from .memory_model import LANES, alone
@@ -129,9 +131,10 @@ def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float,
     pipes = max(fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     products = launch.asynchronous + (tensor - launch.asynchronous) / target.warp_product_share
     again = launch.again if launch.again * blocks / launch.blocks > target.l2_bytes else 0.0
+    kept = launch.kept if each * (launch.kept_bytes + launch.shared) <= target.smem else 0.0
     return (
         (launch.dram + again) * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
-        each * launch.fill * multiprocessors / target.l2_bytes_per_second,
+        each * (launch.fill - kept * SECTOR) * multiprocessors / target.l2_bytes_per_second,
         each * shared * cycle,
         each * max(issue, pipes) * cycle,
         max(alone(busy, launch.waits, target), blocks * CLOCKS_OF_BLOCK * cycle),

@@ -284,6 +284,29 @@ def test_what_was_asked_for_before_is_in_the_first_cache(loads: str, asked: int,
     assert (counts.lines, counts.l1_wavefronts) == (lines, counts.wavefronts + lines)
 
 
+MOVED = "Loop(n, 0, 64):\n            p = Base(x, offset={})\n            LoadFrom(a, f32, Address(p, offset=thread))"
+
+
+@pytest.mark.parametrize(
+    ("loads", "kept", "kept_bytes"),
+    [
+        (MOVED.format("n*8"), 7, 256),  # a window of two warps moves on by a sector
+        (MOVED.format("n*64"), 0, 0),
+        (MOVED.format("n % 4 * 64 + n // 4 * 8"), 7, 4 * 256),  # four rows in turn
+        ("p = Base(x, mutable=1)\n        Loop(n, 0, 64):\n            LoadFrom(a, f32, Address(p, offset=thread))\n"
+         "            Advance(p, 16)", 6, 256),
+    ],
+)  # fmt: skip
+def test_what_iterations_before_asked_for_is_kept_if_it_fits(loads: str, kept: int, kept_bytes: int) -> None:
+    counts, device = counted("f32[4096]/64", LOADS.format(loads)), target("h100")
+    lag = kept_bytes // 256
+    assert (counts.kept, counts.kept_bytes) == (kept * (64 - lag), kept_bytes)
+    alone = wave(replace(counts, kept=0.0), device, 1)[1]
+    assert wave(counts, device, 1)[1] == pytest.approx(alone * (1 - counts.kept * 32 / counts.fill))
+    for full in (replace(counts, shared=device.smem), replace(counts, kept_bytes=device.smem + 1.0)):
+        assert wave(full, device, 1)[1] == alone
+
+
 SWEEP = "Loop(n, 0, 4):\n            LoadFrom(a, f32, Address(x, offset=thread + n*64))"
 
 
