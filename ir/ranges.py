@@ -166,7 +166,18 @@ def _simplify_division(e: Any, ranges: Ranges) -> Expr:
             return simplify(Binary("//", inner.a, inner.b * n), ranges)
         if inner.b % n == 0:
             return simplify(binary("%", inner.a, n), ranges)
-    return e
+    return _of_steps(e, ranges)[0] if e.op == "//" else e
+
+
+def _of_steps(e: Any, ranges: Ranges) -> tuple[Expr, int, Expr]:
+    """Return (x // n, m, y) or (x % n, m, y) for a division of m*x + y by m*n, where 0 <= y < m; (e, 1, 0) if none."""
+    factors = linear(e.a)[0].values()
+    for step in sorted({math.gcd(factor, e.b) for factor in factors} - {1, e.b}, reverse=True):
+        whole, within = split(e.a, step)
+        low, high = interval(within, ranges)
+        if low >= 0 and high < step:
+            return binary(e.op, whole, e.b // step), step, within
+    return e, 1, 0
 
 
 @each_once
@@ -177,14 +188,8 @@ def by_steps(e: Expr, ranges: Ranges) -> Expr:
     e = rebuild(e, lambda part: by_steps(part, ranges))
     if e.__class__ is not Binary or e.op not in ("//", "%") or not is_int(e.b) or e.b <= 0:
         return e
-    factors = linear(e.a)[0].values()
-    for step in sorted({math.gcd(factor, e.b) for factor in factors} - {1, e.b}, reverse=True):
-        whole, within = split(e.a, step)
-        low, high = interval(within, ranges)
-        if low >= 0 and high < step:
-            steps = binary(e.op, whole, e.b // step)
-            return steps if e.op == "//" else add(multiply(steps, step), within)
-    return e
+    steps, step, within = _of_steps(e, ranges)
+    return steps if e.op == "//" else add(multiply(steps, step), within)
 
 
 # ---- narrower ranges: a part of the range of a size in which a program is one program and a rule applies
