@@ -17,7 +17,7 @@ import numpy as np
 
 from ...ir.compose import remap
 from ...ir.dtypes import INTEGERS
-from ...ir.expr import Axis, Call, Var, add, both, compare, floordiv, linear, modulo, multiply, subtract
+from ...ir.expr import Axis, Binary, Call, Var, add, both, compare, floordiv, linear, modulo, multiply, subtract
 from ...ir.functions import identity
 from ...ir.node import Expr
 from ...ir.schemas import PARTS
@@ -322,12 +322,17 @@ def within(site: TorchSite, places: ExpressionList, first: NumberList, end: Numb
     condition: Expr = True
     for place, low, high in zip(places, first, end, strict=True):
         terms, constant = linear(place)
-        spans = [times * (site.extent(axis) - 1) for axis, times in terms.items()]
+        spans = [times * (_extent(site, atom) - 1) for atom, times in terms.items()]
         if constant + sum(min(0, span) for span in spans) < low:
             condition = both(condition, compare(">=", place, low))
         if decide_sizes("<", constant + sum(spans), high) is not True:
             condition = both(condition, compare("<", place, high))  # a test that some length needs is right for all
     return condition
+
+
+def _extent(site: TorchSite, atom: Any) -> int:
+    """Return the extent of an axis, or of a digit of one."""
+    return int(atom.b) if atom.__class__ is Binary and atom.op == "%" else site.extent(atom)
 
 
 @torch_fact

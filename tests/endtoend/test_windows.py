@@ -8,7 +8,9 @@ import pytest
 from test_transposed import compiled, is_right
 
 from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.ir.expr import free_names
 from dplc.ir.facts.structure import summary
+from dplc.ir.kernel import LoadFrom, Loop, Multiply, Replicate
 from dplc.ir.node import nodes
 from dplc.ir.tile import Mma
 
@@ -92,3 +94,28 @@ def test_windows_are_gathered_and_right(text: str, dtype: str) -> None:
     assert {len(stage.box) for stage in gathered} == {2}
     assert len({str(stage.src) for stage in gathered}) == 1
     is_right(made)
+
+
+LONG = "F.conv2d(torch.randn({b},{c},{y},{x}),torch.randn({o},{c},{k},{w}),padding=2,stride={s},dilation=(1,2))"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"b": 1, "c": 32, "y": 11, "x": 31, "o": 33, "k": 3, "w": 9, "s": 1},
+        {"b": 2, "c": 32, "y": 7, "x": 40, "o": 16, "k": 1, "w": 11, "s": 2},
+    ],
+)
+def test_channels_are_the_last_digit_of_long_windows(sizes: dict[str, int]) -> None:
+    """A chunk holds no row of such a window, but it holds channels: one condition and one address serve all of them."""
+    is_right(LONG.format(**sizes))
+    made = compiled(LONG.format(**{**sizes, "b": 8, "c": 64, "y": 16, "x": 32, "o": 64}), dtype="bf16")
+    (loop,) = (loop for loop in nodes(made.kernels[-1], Loop) if list(nodes(loop, Multiply)))
+    loads = [
+        (part.var, load) for part in nodes(loop, Replicate) for load in nodes(part, LoadFrom) if load.when is not True
+    ]
+    assert loads and all(var not in free_names(load.when) for var, load in loads)
+
+
+def test_groups_and_bias_of_long_windows() -> None:
+    is_right("F.conv1d(torch.randn(2,64,29),torch.randn(6,32,10),torch.randn(6),padding='same',groups=2)")
