@@ -26,7 +26,7 @@ from ...ir.text.read_statements import read_block
 from ...ir.text.tensor import read_graph
 from ...ir.text.torch import read_torch_graph
 from ...ir.torch import TorchGraph
-from ..language import core as s
+from ..language.core import Example, NameOf, Nodes, PassStatement, Unit
 from ..language.evaluate import MISTAKES, mistaken
 from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.compiled import Program
@@ -47,7 +47,7 @@ class Failure:
     """An example that does not hold. got: what the rule gives, as text, where it fires."""
 
     rule: Rule
-    example: s.Example
+    example: Example
     problem: str
     details: tuple[str, ...] = ()
     got: str = ""
@@ -61,7 +61,7 @@ class Failure:
         return self.error().render()
 
     @classmethod
-    def different(cls, rule: Rule, example: s.Example, wanted: str, got: str) -> Failure:
+    def different(cls, rule: Rule, example: Example, wanted: str, got: str) -> Failure:
         """Return the failure of a rule that gives something else than the example says; both as text."""
         names = "the example says", "the rule gives"
         diff = tuple(difflib.unified_diff(wanted.splitlines(), got.splitlines(), *names, lineterm="", n=9))
@@ -78,7 +78,7 @@ class ExampleOutcome(NamedTuple):
 
     got: Any
     reasons: Iterable[str]
-    read: Callable[[s.Nodes], Any]
+    read: Callable[[Nodes], Any]
     text: Callable[[Any], str] = print_unit
     key: Callable[[Any], Any] = attrgetter("outs")
 
@@ -96,7 +96,7 @@ def run_examples(
     return len(ran), [failure for failure in ran if failure is not None]
 
 
-def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) -> Failure | None:
+def run_example(engine: Engine, rule: Rule, example: Example, target: Target) -> Failure | None:
     """Return the failure of an example of a rule, None if the example holds."""
     tried = TRIES[rule.level](engine, rule, example, target)
     if tried is None:
@@ -109,7 +109,7 @@ def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) 
         return None if refused else Failure(rule, example, f'refuses, but not with "{gives}"', reasons)
     if tried.got is None:
         return Failure(rule, example, "did not fire", reasons)
-    if all(isinstance(one, s.PassStatement) for one in gives):  # it does not say yet what the rule gives
+    if all(isinstance(one, PassStatement) for one in gives):  # it does not say yet what the rule gives
         return Failure.different(rule, example, "", tried.text(tried.got))
     wanted = tried.read(gives)
     if tried.key(wanted) == tried.key(tried.got):
@@ -117,9 +117,9 @@ def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) 
     return Failure.different(rule, example, tried.text(wanted), tried.text(tried.got))
 
 
-def _graph(block: s.Nodes, example: s.Example, what: str) -> s.Unit:
+def _graph(block: Nodes, example: Example, what: str) -> Unit:
     """Return the graph that an example consists of."""
-    if len(block) != 1 or not isinstance(block[0], s.Unit) or block[0].kind != "graph":
+    if len(block) != 1 or not isinstance(block[0], Unit) or block[0].kind != "graph":
         raise DplcError(f"an example {what} is one `graph`", example.span)
     return block[0]
 
@@ -127,7 +127,7 @@ def _graph(block: s.Nodes, example: s.Example, what: str) -> s.Unit:
 # ---- rules on statements
 
 
-def _try_statements(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
+def _try_statements(engine: Engine, rule: Rule, example: Example, target: Target) -> ExampleOutcome:
     """Run a rule on statements: a block, wrapped in a kernel of its own, or whole kernels."""
     program = read_subject(example.before)
     pinned = arguments(example, rule)
@@ -152,14 +152,14 @@ def _try_statements(engine: Engine, rule: Rule, example: s.Example, target: Targ
     return ExampleOutcome(got and normal(got), reasons, lambda block: normal(read_subject(block)), _text, tuple)
 
 
-def read_subject(block: s.Nodes) -> Program:
+def read_subject(block: Nodes) -> Program:
     """Read kernels as they are; wrap statements in a kernel without a name of its own."""
-    if any(isinstance(statement, s.Unit) for statement in block):
+    if any(isinstance(statement, Unit) for statement in block):
         return tuple(read_unit(statement, sizes=None) for statement in block)  # type: ignore[misc]
     return (Kernel("example", (), (), read_block(block)),)
 
 
-def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
+def arguments(example: Example, rule: Rule) -> dict[str, Any]:
     """Return the values in the parentheses of an example; a bare name is a name of its program.
 
     Raises DplcError for what is not an expression of numbers and texts alone.
@@ -168,7 +168,7 @@ def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
     for argument in example.arguments:
         value = argument.value
         try:
-            if isinstance(value, s.NameOf):
+            if isinstance(value, NameOf):
                 found[argument.name] = Var(value.text)
             else:
                 found[argument.name] = RuleExpressions(rule.level).compile(value)({})
@@ -186,7 +186,7 @@ def _text(program: Program) -> str:
 # Examples of torch rules: a Torch IR graph, and the Tensor IR graph it gives or the reason of a refusal.
 
 
-def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome | None:
+def _try_torch(engine: Engine, rule: Rule, example: Example, target: Target) -> ExampleOutcome | None:
     """Run a rule on a Torch IR graph, and compare the Tensor IR graph. Other rules lower what the rule leaves."""
     table = compile_rules(engine.rules)
     compiled = next(each for group in table.values() for each in group if each.rule.name == rule.name)
@@ -208,7 +208,7 @@ def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -
     )  # fmt: skip
 
 
-def torch_subject(example: s.Example) -> TorchGraph:
+def torch_subject(example: Example) -> TorchGraph:
     """Return the program of an example."""
     return read_torch_graph(_graph(example.before, example, "on torch"))
 
@@ -292,10 +292,10 @@ def materialised(graph: TensorGraph, stored: Collection[Term] = ()) -> tuple[Ten
     return TensorGraph(graph.name, graph.ins, outs), marked
 
 
-def _try_terms(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
+def _try_terms(engine: Engine, rule: Rule, example: Example, target: Target) -> ExampleOutcome:
     """Run a rule on whole graphs, before and after; a rule of two kernels gives one kernel of Loop IR."""
 
-    def read(block: s.Nodes) -> TensorGraph:
+    def read(block: Nodes) -> TensorGraph:
         graph = read_graph(_graph(block, example, "of a rule on tensor"))
         return TensorGraph(graph.name, graph.ins, graph.outs)  # without names of values
 
@@ -312,12 +312,12 @@ def _try_terms(engine: Engine, rule: Rule, example: s.Example, target: Target) -
     return ExampleOutcome(None if after.outs == before.outs else after, refusals, read)
 
 
-def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:
+def settings_of(example: Example, rule: Rule) -> dict[str, Any]:
     """Return the values in the parentheses of an example, by RULE.PARAMETER; a bare name is its text."""
     values = arguments(example, rule)
     return {f"{rule.name}.{name}": value.name if isinstance(value, Var) else value for name, value in values.items()}
 
 
-TRIES: dict[str, Callable[[Engine, Rule, s.Example, Target], ExampleOutcome | None]] = {
+TRIES: dict[str, Callable[[Engine, Rule, Example, Target], ExampleOutcome | None]] = {
     **dict.fromkeys(LEVELS, _try_statements), "torch": _try_torch, "tensor": _try_terms,
 }  # fmt: skip

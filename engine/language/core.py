@@ -13,10 +13,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
-from ...ir.text import syntax as s
 from ...ir.text.read_statements import CONSTANTS
 from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
-from ...ir.text.syntax import syntax_node
+from ...ir.text.syntax import (
+    Apply,
+    Assign,
+    AxisItem,
+    Choice,
+    Group,
+    NameOf,
+    Nodes,
+    Number,
+    Operation,
+    Prefix,
+    Run,
+    Subscript,
+    Syntax,
+    syntax_node,
+)
 from ...ir.text.tensor import cannot_reduce, part_name
 from .evaluate import facts_of
 
@@ -36,7 +50,7 @@ class ValueTerm:
     if TYPE_CHECKING:
         __slots__: ClassVar[tuple[str, ...]]
 
-    node: s.Syntax
+    node: Syntax
 
     @property
     def span(self) -> Span:
@@ -85,7 +99,7 @@ class ReadTerm(ValueTerm):
     """`x[i, k + 1]`: the element of value x at these indices."""
 
     x: ValueTerm
-    places: s.Nodes
+    places: Nodes
 
 
 @syntax_node
@@ -120,7 +134,7 @@ class FoldTerm(ValueTerm):
 class CaseTerm(ValueTerm):
     """Selection by a condition: `Case(condition, a, b)`."""
 
-    cond: s.Syntax
+    cond: Syntax
     a: ValueTerm
     b: ValueTerm
 
@@ -129,7 +143,7 @@ class CaseTerm(ValueTerm):
 class IndexTerm(ValueTerm):
     """Index as a value: `Index(expression)`."""
 
-    expr: s.Syntax
+    expr: Syntax
 
 
 @syntax_node
@@ -137,7 +151,7 @@ class CastTerm(ValueTerm):
     """Conversion to a dtype: `cast(x, dtype)`."""
 
     x: ValueTerm
-    dtype: s.Syntax
+    dtype: Syntax
 
 
 @syntax_node
@@ -145,15 +159,15 @@ class PlaceTerm(ValueTerm):
     """Value x on torch whose elements are positions from `low` to `end`."""
 
     x: ValueTerm
-    low: s.Syntax
-    end: s.Syntax
+    low: Syntax
+    end: Syntax
 
 
 @syntax_node
 class StackedTerm(ValueTerm):
     """`Stacked(k, xs[is..])` on torch: element k of a list of tensors that are computed alike."""
 
-    place: s.Syntax
+    place: Syntax
     x: ReadTerm
 
 
@@ -161,7 +175,7 @@ class StackedTerm(ValueTerm):
 class EitherTerm(ValueTerm):
     """`a if condition else b` on torch: decided where the rule fires."""
 
-    condition: s.Syntax
+    condition: Syntax
     a: ValueTerm
     b: ValueTerm
 
@@ -188,21 +202,21 @@ class FunctionTerm(ValueTerm):
         return any(isinstance(operand, RunTerm) for operand in self.operands)
 
 
-def says_slices(statement: s.Syntax) -> bool:
+def says_slices(statement: Syntax) -> bool:
     """Return whether a line of a template on torch is `Stacked(j, xs[os..]) = y[os..]`: y has the tensors of a list."""
-    target = statement.target if isinstance(statement, s.Assign) else None
-    return isinstance(target, s.Apply) and target.fn == "Stacked"
+    target = statement.target if isinstance(statement, Assign) else None
+    return isinstance(target, Apply) and target.fn == "Stacked"
 
 
-def line_name(line: s.Syntax) -> str:
+def line_name(line: Syntax) -> str:
     """Return the name of the value that a line defines. Raises DplcError for another statement."""
     match line:
-        case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name))):
+        case Assign(target=NameOf(text=name) | Subscript(base=NameOf(text=name))):
             return name
     raise DplcError("a line reads `name = value` or `name[axes] = value`", line, "name a value, as `y = exp(x)`")
 
 
-def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
+def definitions(block: Nodes) -> dict[str, ValueTerm]:
     """Return the values of a pattern or template on tensor by their names, in order; the last one is the root."""
     values: dict[str, ValueTerm] = {}
     line: Any  # an assignment, as `line_name` asks
@@ -215,109 +229,109 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
     return values
 
 
-def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
+def lefts(block: Nodes) -> dict[str, tuple[AxisTerm, ...]]:
     """Return the axes between the brackets of left sides, by the value that has them."""
     return {
         line_name(line): tuple(axis_of(item, "on the left ") for item in line.target.items)
         for line in block
-        if isinstance(line, s.Assign) and isinstance(line.target, s.Subscript)
+        if isinstance(line, Assign) and isinstance(line.target, Subscript)
     }
 
 
-def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
+def term_of(node: Syntax, torch: bool = False) -> ValueTerm:
     """Return the term of a value on tensor, or in a template on torch. Raises DplcError for other syntax."""
     node = bare(node)
     number = constant_of(node)
     if number is not None:
         return NumberTerm(node, number)
-    if isinstance(node, s.NameOf):
+    if isinstance(node, NameOf):
         return NameTerm(node, node.text)
-    if isinstance(node, s.Run):
+    if isinstance(node, Run):
         return _run(node)
-    if isinstance(node, s.Subscript):
+    if isinstance(node, Subscript):
         return _reading(node, torch)
-    if isinstance(node, s.Apply):
+    if isinstance(node, Apply):
         return _operation(node, torch)
-    if torch and isinstance(node, s.Choice):
+    if torch and isinstance(node, Choice):
         return EitherTerm(node, node.condition, term_of(node.a, torch), term_of(node.b, torch))
     if torch:
         return ComputedTerm(node)
-    name = WRITTEN_OUT.get(node.op) if isinstance(node, s.Operation) else None
+    name = WRITTEN_OUT.get(node.op) if isinstance(node, Operation) else None
     raise DplcError(
         "this is not a value", node, None if name is None else f"values are computed by functions: `{name}(a, b)`"
     )
 
 
-def bare(node: s.Syntax) -> s.Syntax:
+def bare(node: Syntax) -> Syntax:
     """Return an expression without the parentheses around it."""
-    while isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+    while isinstance(node, Group) and node.bracket == "(" and len(node.items) == 1:
         node = node.items[0]
     return node
 
 
-def constant_of(node: s.Syntax) -> int | float | None:
+def constant_of(node: Syntax) -> int | float | None:
     """Return the value of a numeric literal, else None."""
-    if isinstance(node, s.Number):
+    if isinstance(node, Number):
         return node.value
-    if isinstance(node, s.NameOf):
+    if isinstance(node, NameOf):
         return CONSTANTS.get(node.text)
-    if isinstance(node, s.Prefix) and node.op == "-":
+    if isinstance(node, Prefix) and node.op == "-":
         inner = constant_of(node.a)
         return None if inner is None else -inner
     return None
 
 
-def axis_of(item: s.Syntax, where: str = "") -> AxisTerm:
+def axis_of(item: Syntax, where: str = "") -> AxisTerm:
     """Return the axis of `k` or `k:8`. Raises DplcError for anything else; where: how the message begins."""
-    if isinstance(item, s.NameOf):
+    if isinstance(item, NameOf):
         return AxisTerm(item, item.text, None)
-    if not isinstance(item, s.AxisItem) or (item.role, item.dim, item.stride) != (None, None, None):
+    if not isinstance(item, AxisItem) or (item.role, item.dim, item.stride) != (None, None, None):
         raise DplcError(f"{where}an axis is `k` or `k:8`", item, "leave out roles and strides")
     extent = item.extent
-    if isinstance(extent, s.NameOf):
+    if isinstance(extent, NameOf):
         return AxisTerm(item, item.name, extent.text)
-    if isinstance(extent, s.Number):
+    if isinstance(extent, Number):
         return AxisTerm(item, item.name, int(extent.value))
     raise DplcError(
         "an extent in a pattern is a number or a variable", extent, "bind a variable, and compare it in a `require`"
     )
 
 
-def _run(node: s.Run) -> RunTerm:
-    if isinstance(node.base, s.NameOf):
+def _run(node: Run) -> RunTerm:
+    if isinstance(node.base, NameOf):
         return RunTerm(node, node.base.text)
     raise DplcError("a run is a variable", node.base, "write `xs..`")
 
 
-def _reading(node: s.Subscript, torch: bool) -> ValueTerm:
-    if torch and not isinstance(node.base, s.NameOf):
+def _reading(node: Subscript, torch: bool) -> ValueTerm:
+    if torch and not isinstance(node.base, NameOf):
         raise DplcError("a tensor is read as `name[..]`", node, "define the value on a line of its own first")
-    if torch or not any(isinstance(item, s.Run) for item in node.items):
+    if torch or not any(isinstance(item, Run) for item in node.items):
         return ReadTerm(node, term_of(node.base, torch), node.items)
     match node.items:
-        case (s.Run(base=s.NameOf(text=name)),):
+        case (Run(base=NameOf(text=name)),):
             return MappedTerm(node, term_of(node.base), name)
     raise DplcError("this form is not known here", node, "write `x[is..]` for a value read under an index map")
 
 
-def _over(items: s.Nodes, torch: bool) -> tuple[AxisTerm | RunTerm, ...]:
-    return () if torch else tuple(_run(item) if isinstance(item, s.Run) else axis_of(item) for item in items)
+def _over(items: Nodes, torch: bool) -> tuple[AxisTerm | RunTerm, ...]:
+    return () if torch else tuple(_run(item) if isinstance(item, Run) else axis_of(item) for item in items)
 
 
-def _operation(node: s.Apply, torch: bool) -> ValueTerm:
+def _operation(node: Apply, torch: bool) -> ValueTerm:
     fn, items = node.fn, node.items
     first, given = (items[0], items[-1]) if items else (node, node)
     if fn == "Reduce":
-        if len(items) < 3 or not isinstance(first, s.NameOf):
+        if len(items) < 3 or not isinstance(first, NameOf):
             raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node, "write `Reduce(add, k, x)`")
         if first.text in FUNCTIONS and FUNCTIONS[first.text].identity is None:
             raise cannot_reduce(first)
         return ReduceTerm(node, first.text, _over(items[1:-1], torch), term_of(given, torch))
     if fn == "Fold":
-        part = first.text if isinstance(first, s.NameOf) else part_name(first)
-        if part is not None and not isinstance(first, s.NameOf) and part not in PARTS:
+        part = first.text if isinstance(first, NameOf) else part_name(first)
+        if part is not None and not isinstance(first, NameOf) and part not in PARTS:
             raise DplcError(f"there is no `{part}` to fold", node, did_you_mean(part, PARTS))
-        if part is None or not isinstance(given, s.Group) or len(items) < 3:
+        if part is None or not isinstance(given, Group) or len(items) < 3:
             raise DplcError("this form is not known here", node, "write `Fold(monoid.part, axes.., (operands..))`")
         over = _over(items[1:-1], torch)
         return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
@@ -325,7 +339,7 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     if fn in operations:
         cls = _TERMS[fn]
         fields = cls.__slots__
-        if len(items) != len(fields) or (fn == "Stacked" and not isinstance(bare(given), s.Subscript)):
+        if len(items) != len(fields) or (fn == "Stacked" and not isinstance(bare(given), Subscript)):
             raise DplcError("this form is not known here", node, f"write `{FORMS[fn]}`")
         parts = (term_of(item, torch) if name in VALUES else item for name, item in zip(fields, items, strict=True))
         term: ValueTerm = cls(node, *parts)

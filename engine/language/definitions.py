@@ -18,9 +18,22 @@ from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.names import unused
-from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
-from ...ir.text.syntax import rebuilt, words_in
+from ...ir.text.syntax import (
+    Apply,
+    Comprehension,
+    FactOf,
+    Group,
+    LetClause,
+    LetExpression,
+    NameOf,
+    Number,
+    NumberOf,
+    Parameter,
+    Syntax,
+    rebuilt,
+    words_in,
+)
 from .evaluate import FACTS, MISTAKES, RESERVED, Expressions, Value
 from .sorts import READABLE
 from .typed_slots import calls, every, is_variable, names, names_in, substituted
@@ -55,7 +68,7 @@ def line_of(span: Span) -> str:
 class PolicyNumber:
     """A number in force. overrides: what it replaces."""
 
-    declared: s.NumberOf
+    declared: NumberOf
     value: Value
     overrides: PolicyNumber | None = None
 
@@ -64,26 +77,26 @@ class PolicyNumber:
         return line_of(self.declared.span)
 
     @property
-    def literal(self) -> s.Syntax:
+    def literal(self) -> Syntax:
         """Its value as syntax."""
         written = self.declared.value
         if not isinstance(self.value, tuple):
-            return s.Number(written.span, self.value)
-        bracket = written.bracket if isinstance(written, s.Group) else "["
-        return s.Group(written.span, bracket, tuple(s.Number(written.span, item) for item in self.value))
+            return Number(written.span, self.value)
+        bracket = written.bracket if isinstance(written, Group) else "["
+        return Group(written.span, bracket, tuple(Number(written.span, item) for item in self.value))
 
 
 Numbers = Mapping[str, PolicyNumber]
 
 
-def numbers_of(numbers: Iterable[s.NumberOf]) -> dict[str, PolicyNumber]:
+def numbers_of(numbers: Iterable[NumberOf]) -> dict[str, PolicyNumber]:
     """Return the numbers in force, given those of all files in order.
 
     A number may be computed from other numbers: it then follows their overrides.
     Raises DplcError for a declaration that means nothing.
     """
-    first: dict[str, s.NumberOf] = {}
-    last: dict[str, s.NumberOf] = {}
+    first: dict[str, NumberOf] = {}
+    last: dict[str, NumberOf] = {}
     for declared in numbers:
         _check_number(declared, last)
         first.setdefault(declared.name, declared)
@@ -92,7 +105,7 @@ def numbers_of(numbers: Iterable[s.NumberOf]) -> dict[str, PolicyNumber]:
     return before if first == last else _computed(last, before)
 
 
-def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None:
+def _check_number(declared: NumberOf, known: Mapping[str, NumberOf]) -> None:
     name = declared.name
     refuse_override("number", declared, known, f"write `override number {name} = ..` to replace it")
     if not NAME.fullmatch(name) or name in RESERVED:
@@ -105,7 +118,7 @@ def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None
         raise DplcError(f"number `{name}` has no reason", declared, 'because "why it is what it is"')
 
 
-def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, PolicyNumber]:
+def _computed(declared: Mapping[str, NumberOf], before: Numbers) -> dict[str, PolicyNumber]:
     """Return numbers with their values. before: what they override, by name, whose kinds stay."""
     numbers: dict[str, PolicyNumber] = {}
 
@@ -128,7 +141,7 @@ def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, 
     return numbers
 
 
-def _value(number: s.NumberOf, read: dict[str, Value], known: Mapping[str, s.NumberOf]) -> Value:
+def _value(number: NumberOf, read: dict[str, Value], known: Mapping[str, NumberOf]) -> Value:
     overriding = [f"`{name}` is overridden at {line_of(known[name].span)}" for name in read if known[name].override]
     what = f"number `{number.name}` is "
     try:
@@ -153,7 +166,7 @@ def _value(number: s.NumberOf, read: dict[str, Value], known: Mapping[str, s.Num
     return value
 
 
-def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
+def _of_kind(number: NumberOf, value: Value, original: PolicyNumber) -> Value:
     """Return a value that overrides another; an integer becomes a float if the original is a float.
 
     Raises DplcError for another kind: a number for a list, or a float for a whole number.
@@ -183,8 +196,8 @@ def kind_of(value: Value) -> str:
 # egglog's guards, Z3 and the static checks.
 
 
-Facts = Mapping[str, s.FactOf]
-Literals = Mapping[str, s.Syntax]  # the values of numbers, by name; a fact may have the name of a number
+Facts = Mapping[str, FactOf]
+Literals = Mapping[str, Syntax]  # the values of numbers, by name; a fact may have the name of a number
 T = TypeVar("T")
 
 
@@ -203,13 +216,13 @@ def remembered(kind: str, name: str, parts: tuple[Any, ...], make: Callable[[], 
     return found
 
 
-def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s.FactOf]:
+def facts_of_files(facts: Iterable[FactOf], literals: Literals) -> dict[str, FactOf]:
     """Return the facts of some files, each with numbers and earlier facts written out.
 
     A fact may use the facts above it. A fact that overrides another is declared at the position of the first.
     Raises DplcError for a fact that means nothing, or that overrides a fact with another signature.
     """
-    declared: dict[str, s.FactOf] = {}
+    declared: dict[str, FactOf] = {}
     for fact in facts:
         name, earlier = fact.name, declared.get(fact.name)
         refuse_override("fact", fact, declared, f"choose another name; `override fact {name}(..)` replaces it")
@@ -221,7 +234,7 @@ def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s
                 (f"it is `{signature(earlier)}`, at {line_of(earlier.span)}",),
             )
         declared[name] = fact
-    written: dict[str, s.FactOf] = {}
+    written: dict[str, FactOf] = {}
     for name, fact in declared.items():
         words = words_in(fact.value)
         late = (declared.keys() - written.keys()).intersection(words)  # itself, and facts below it
@@ -230,21 +243,21 @@ def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s
     return written
 
 
-def _sorts(fact: s.FactOf) -> list[str | None]:
+def _sorts(fact: FactOf) -> list[str | None]:
     return [*(parameter.sort for parameter in fact.parameters), fact.result]
 
 
-def signature(fact: s.FactOf) -> str:
+def signature(fact: FactOf) -> str:
     """Return the head of a fact: its name, its parameters with their sorts, and the sort of its result."""
     return f"{fact.name}({', '.join(f'{p.name}: {p.sort}' for p in fact.parameters)}) -> {fact.result}"
 
 
-def asked_of(words: Iterable[str], facts: Facts, literals: Literals) -> list[s.Syntax]:
+def asked_of(words: Iterable[str], facts: Facts, literals: Literals) -> list[Syntax]:
     """Return the facts and the numbers that words name."""
     return [found for word in words for found in (facts.get(word), literals.get(word)) if found is not None]
 
 
-def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: Literals) -> s.FactOf:
+def _written(declared: FactOf, late: Collection[str], facts: Facts, literals: Literals) -> FactOf:
     """Return a fact with numbers and other facts written out. late: facts that it must not ask.
 
     Raises DplcError for a fact that means nothing.
@@ -255,8 +268,8 @@ def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: 
     if any(known == name for _, known in FACTS):
         raise DplcError(f"there is a fact `{name}` already", span, "choose another name")
     value = declared.value
-    lets = value.lets if isinstance(value, s.LetExpression) else ()
-    binders: tuple[s.Parameter | s.LetClause, ...] = (*declared.parameters, *lets)
+    lets = value.lets if isinstance(value, LetExpression) else ()
+    binders: tuple[Parameter | LetClause, ...] = (*declared.parameters, *lets)
     for binder in binders:
         if binder.name in bound:
             raise DplcError(f"fact `{name}` binds `{binder.name}` twice", binder, "choose another name")
@@ -300,9 +313,9 @@ def expanded(value: T, facts: Facts, literals: Literals) -> T:
     def written(node: Any) -> Any:
         node = rebuilt(node, written)
         match node:
-            case s.NameOf(text=name) if name in literals:
+            case NameOf(text=name) if name in literals:
                 return replace(literals[name], span=node.span)
-            case s.Apply(fn=name) if name in facts:
+            case Apply(fn=name) if name in facts:
                 return _answer(node, facts[name])
         return node
 
@@ -313,7 +326,7 @@ def expanded(value: T, facts: Facts, literals: Literals) -> T:
 _COMPUTED = frozenset(("int", "num", "bool", "record", "axis"))  # sorts whose values are computed before a call
 
 
-def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
+def _answer(asked: Apply, fact: FactOf) -> Syntax:
     """Return the value of a fact with arguments in place of parameters.
 
     An argument that the fact reads several times, or for each element of a list, is computed once, as a `let`.
@@ -324,18 +337,18 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
         raise DplcError(f"fact `{fact.name}` takes {counted}", asked, "give each parameter a value", (note,))
     reads, taken = Counter(read.text for read in names(fact.value)), names_in(asked.items)
-    for each in every(fact.value, s.Comprehension):
+    for each in every(fact.value, Comprehension):
         reads.update(names_in((each.element, each.condition)))
-    given, lets = dict[str, s.Syntax](), list[s.LetClause]()
+    given, lets = dict[str, Syntax](), list[LetClause]()
     for parameter, item in zip(fact.parameters, asked.items, strict=True):
         name, sort = parameter.name, (parameter.sort or "any").strip("[]")
-        if reads[name] > 1 and sort in _COMPUTED and not isinstance(item, s.NameOf | s.Number):
-            lets.append(s.LetClause(item.span, unused(name, taken), item))
-            item = s.NameOf(item.span, lets[-1].name)
+        if reads[name] > 1 and sort in _COMPUTED and not isinstance(item, NameOf | Number):
+            lets.append(LetClause(item.span, unused(name, taken), item))
+            item = NameOf(item.span, lets[-1].name)
         given[name] = item
     value = substituted(fact.value, given, words=False)
     if not lets:
         return replace(value, span=asked.span)
-    if isinstance(value, s.LetExpression):
+    if isinstance(value, LetExpression):
         lets, value = [*lets, *value.lets], value.value
-    return s.LetExpression(asked.span, tuple(lets), value)
+    return LetExpression(asked.span, tuple(lets), value)

@@ -18,10 +18,56 @@ from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.loop import LOOP_ROLES
-from ...ir.text import equations as eq
-from ...ir.text import syntax as s
+from ...ir.text.equations import (
+    GuardGroup,
+    LetStatement,
+    PartLoop,
+    SplitClause,
+    SplitPart,
+    StatementForm,
+    UseForm,
+    UseGuards,
+)
 from ...ir.text.read_statements import ROLES
-from ...ir.text.syntax import children, rebuilt, walk, words_in
+from ...ir.text.syntax import (
+    Apply,
+    Arm,
+    AxisItem,
+    CaptureStatement,
+    Comprehension,
+    Cover,
+    EachBlock,
+    FactOf,
+    ForLoop,
+    Group,
+    Guard,
+    IfBlock,
+    InsideBlock,
+    Keyword,
+    LetClause,
+    Match,
+    Member,
+    NameOf,
+    Nodes,
+    Number,
+    Operation,
+    Parameter,
+    PickClause,
+    Prefix,
+    Rewrite,
+    Rule,
+    Run,
+    RunStatement,
+    Statement,
+    Subscript,
+    Substitution,
+    Syntax,
+    Text,
+    children,
+    rebuilt,
+    walk,
+    words_in,
+)
 from ...ir.tile import AXIS_ROLES
 from .sorts import KINDS_OF_WORDS, word_taken
 from .spelling import expression
@@ -32,43 +78,43 @@ from .typed_slots import binders, calls, every, names, names_in, reads, substitu
 
 
 T = TypeVar("T")
-Block = Callable[[s.Nodes], Iterable[s.Syntax]]
+Block = Callable[[Nodes], Iterable[Syntax]]
 
 
-def block_changed(node: s.Syntax, change: Block) -> s.Syntax:
+def block_changed(node: Syntax, change: Block) -> Syntax:
     """Return a statement with the block in it, if it has one, changed."""
     body: Any = getattr(node, "body", None)
     return replace(node, body=tuple(change(body))) if body else node  # type: ignore[call-arg]
 
 
-Declared = eq.GuardGroup | eq.StatementForm  # what the rules of a file share
+Declared = GuardGroup | StatementForm  # what the rules of a file share
 
 
-def refuse_words(declared: s.Syntax) -> None:
+def refuse_words(declared: Syntax) -> None:
     """Raise DplcError at the first name of a declaration that is a word of the language.
 
     Examples are programs with names of their own.
     """
-    giving = declared if isinstance(declared, s.FactOf | Declared) else ()
-    for node in walk((declared.parameters, declared.clauses) if isinstance(declared, s.Rule) else giving):
+    giving = declared if isinstance(declared, FactOf | Declared) else ()
+    for node in walk((declared.parameters, declared.clauses) if isinstance(declared, Rule) else giving):
         for name, span in _given(node):
             if name in KINDS_OF_WORDS:
                 taken = word_taken(name, span)
-                raise taken.of(f"rule `{declared.name}`") if isinstance(declared, s.Rule) else taken
+                raise taken.of(f"rule `{declared.name}`") if isinstance(declared, Rule) else taken
 
 
-def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:
+def _given(node: Syntax) -> Iterator[tuple[str, Span]]:
     """Yield the names that one node defines, each with its span."""
     match node:
         case (
-            s.Parameter() | s.LetClause() | s.PickClause() | s.CaptureStatement() | s.InsideBlock()
-            | eq.LetStatement() | eq.SplitPart()
+            Parameter() | LetClause() | PickClause() | CaptureStatement() | InsideBlock()
+            | LetStatement() | SplitPart()
         ):  # fmt: skip
             yield node.name, node.span
-        case s.Comprehension(variable=str(name)) | s.Arm(variable=str(name)) | s.EachBlock(variable=name):
+        case Comprehension(variable=str(name)) | Arm(variable=str(name)) | EachBlock(variable=name):
             yield name, _word(name, node.span, r"(?:(?<=\bfor )|(?<=\bchoose )|(?<=\beach ))")
-        case eq.GuardGroup() | eq.StatementForm():
-            yield from ((item.text, item.span) for item in node.parameters if isinstance(item, s.NameOf))
+        case GuardGroup() | StatementForm():
+            yield from ((item.text, item.span) for item in node.parameters if isinstance(item, NameOf))
 
 
 def _word(name: str, span: Span, behind: str = r"\b") -> Span:
@@ -87,7 +133,7 @@ def located(value: T, place: Callable[[Span], Span]) -> T:
     def moved(value: Any) -> Any:
         if value.__class__ is tuple:
             return tuple([moved(item) for item in value])
-        if not isinstance(value, s.Syntax):
+        if not isinstance(value, Syntax):
             return value
         return value.__class__(place(value.span), *[moved(part) for part in children(value)])
 
@@ -103,11 +149,11 @@ def located(value: T, place: Callable[[Span], Span]) -> T:
 
 
 _WORDS: dict[type, str] = {
-    eq.StatementForm: "form", eq.UseForm: "form", eq.GuardGroup: "guards", eq.UseGuards: "guards",
+    StatementForm: "form", UseForm: "form", GuardGroup: "guards", UseGuards: "guards",
 }  # fmt: skip
 
 
-_READ = {s.NameOf, s.Member, s.Keyword, s.Guard, s.Text}  # their texts are values, or names of fields
+_READ = {NameOf, Member, Keyword, Guard, Text}  # their texts are values, or names of fields
 
 
 class Shared:
@@ -115,15 +161,15 @@ class Shared:
 
     def __init__(self, declared: Iterable[Declared]):
         self.known: dict[tuple[str, str], Declared] = {}
-        self.unused: dict[tuple[str, str], s.Syntax] = {}
+        self.unused: dict[tuple[str, str], Syntax] = {}
         for one in declared:
             key = word, _ = _WORDS[type(one)], one.name
             if key in self.known:
                 first = f"first in line {self.known[key].span.line}"
                 raise DplcError(f"`{word} {one.name}` is declared twice", one, "choose another name", (first,))
-            said = [item.text for item in one.parameters if isinstance(item, s.NameOf)]
+            said = [item.text for item in one.parameters if isinstance(item, NameOf)]
             for item in one.parameters:
-                if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
+                if not isinstance(item, NameOf) or said.count(item.text) > 1:
                     raise DplcError(
                         f"the parameters of `{word}` are names, each once",
                         item,
@@ -133,17 +179,17 @@ class Shared:
             self.known[key] = self.unused[key] = one
             _check_shared(one)
 
-    def written_out(self, nodes: s.Nodes) -> s.Nodes:
+    def written_out(self, nodes: Nodes) -> Nodes:
         """Return clauses or statements with what a form or a group says in the place of its name."""
-        statements: list[s.Syntax] = []
+        statements: list[Syntax] = []
         for node in nodes:
-            if isinstance(node, eq.UseForm | eq.UseGuards):
+            if isinstance(node, UseForm | UseGuards):
                 statements += self._asked(_WORDS[type(node)], node.call)
             else:
                 statements.append(block_changed(node, self.written_out))
         return tuple(statements)
 
-    def _asked(self, word: str, call: s.Apply) -> s.Nodes:
+    def _asked(self, word: str, call: Apply) -> Nodes:
         """Return the body of the declaration that a call names, with its arguments."""
         declared = self.known.get((word, call.fn))
         if declared is None:
@@ -163,7 +209,7 @@ class Shared:
         given = dict(zip(wanted, call.items, strict=True))
         texts = {part for node in walk(declared.body) if type(node) not in _READ for part in children(node)}
         for name, item in given.items():
-            if name in texts and not isinstance(item, s.NameOf):
+            if name in texts and not isinstance(item, NameOf):
                 what = f"`{word} {declared.name}` says `{name}` where only a name can be"
                 raise DplcError(what, item, f"name it first, as `let {name} = {expression(item)}`")
         self.unused.pop((word, call.fn), None)
@@ -172,7 +218,7 @@ class Shared:
 
 def _check_shared(declared: Declared) -> None:
     """Raise DplcError for a parameter that nothing reads."""
-    if isinstance(declared, eq.StatementForm):
+    if isinstance(declared, StatementForm):
         read = {part for node in walk(declared.body) for part in children(node) if isinstance(part, str)}
         unread = f"no statement of `form {declared.name}` says"
     else:
@@ -189,14 +235,14 @@ def _check_shared(declared: Declared) -> None:
 MOST = 1 << 11  # uses of names in a `let` with those it reads written out; our own rules have 40
 
 
-def refuse_doubling(rule: s.Rule) -> None:
+def refuse_doubling(rule: Rule) -> None:
     """Raise DplcError for a `let` that, with those above it written out, uses names MOST times or more.
 
     Each may read the preceding one twice: after forty, no memory holds the value.
     """
     uses: dict[str, int] = {}
-    for let in every(rule.clauses, s.LetClause | eq.LetStatement):
-        uses[let.name] = sum(uses.get(name.text, 1) for name in every(let.value, s.NameOf))
+    for let in every(rule.clauses, LetClause | LetStatement):
+        uses[let.name] = sum(uses.get(name.text, 1) for name in every(let.value, NameOf))
         if uses[let.name] >= MOST:
             raise DplcError(
                 f"rule `{rule.name}`: `{let.name}`, written out, is too long: every `let` before it doubles it",
@@ -205,18 +251,18 @@ def refuse_doubling(rule: s.Rule) -> None:
             )
 
 
-def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
+def without_lets(rule: Rule, body: Nodes) -> Nodes:
     """Return the template of a rule with its `let`s written out."""
     taken: dict[str, Span] = {}
-    for name in names(tuple(clause for clause in rule.clauses if isinstance(clause, s.Match))):
+    for name in names(tuple(clause for clause in rule.clauses if isinstance(clause, Match))):
         taken.setdefault(name.text, name.span)
     taken |= {binder.name: binder.span for binder in binders(rule.parameters, rule.clauses)}
 
-    def block(bound: dict[str, Span], statements: s.Nodes) -> Iterator[s.Syntax]:
+    def block(bound: dict[str, Span], statements: Nodes) -> Iterator[Syntax]:
         taken = dict(bound)
         while statements:
             node, statements = statements[0], statements[1:]
-            if not isinstance(node, eq.LetStatement):
+            if not isinstance(node, LetStatement):
                 yield block_changed(node, partial(block, taken))
                 continue
             if node.name in taken:
@@ -237,19 +283,19 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
     return tuple(block(taken, body))
 
 
-SUGAR = (eq.SplitClause, eq.LetStatement, eq.PartLoop, eq.UseGuards, eq.UseForm)
+SUGAR = (SplitClause, LetStatement, PartLoop, UseGuards, UseForm)
 LEVELS = ("module", "loop", "tile")
 
 
-def elaborated(declarations: s.Nodes) -> s.Nodes:
+def elaborated(declarations: Nodes) -> Nodes:
     """Return the declarations of a file with their rules written out. Raises DplcError at the first mistake."""
     for one in declarations:
         refuse_words(one)
-        if isinstance(one, s.Rule):
+        if isinstance(one, Rule):
             refuse_doubling(one)
     shared = Shared(one for one in declarations if isinstance(one, Declared))
     kept = (one for one in declarations if not isinstance(one, Declared))
-    written = tuple(_written_out(one, shared) if isinstance(one, s.Rule) else one for one in kept)
+    written = tuple(_written_out(one, shared) if isinstance(one, Rule) else one for one in kept)
     for (word, name), declared in shared.unused.items():
         raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared, "use it in a rule, or take it out")
     return written
@@ -265,41 +311,41 @@ def in_rule(name: str) -> Iterator[None]:
 
 
 _PATTERNS_HAVE_NO: dict[type, str] = {
-    eq.LetStatement: "a pattern defines nothing: `let` is a clause, or stands in a template",
-    eq.PartLoop: "a loop of a pattern has bounds: `for {0.var} in 0..K reduce:`",
+    LetStatement: "a pattern defines nothing: `let` is a clause, or stands in a template",
+    PartLoop: "a loop of a pattern has bounds: `for {0.var} in 0..K reduce:`",
 }
 
 
-def _written_out(rule: s.Rule, shared: Shared) -> s.Rule:
+def _written_out(rule: Rule, shared: Shared) -> Rule:
     """Return a rule with its clauses written out, and the conditions of the splits among them on their parts."""
     if not any(isinstance(node, SUGAR) for node in walk(rule.clauses)):
         return rule
     with in_rule(rule.name):
         written = shared.written_out(rule.clauses)
         for clause in written:
-            if isinstance(clause, eq.SplitClause) and rule.level not in LEVELS:
+            if isinstance(clause, SplitClause) and rule.level not in LEVELS:
                 raise DplcError(
                     f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}",
                     clause,
                     "write it on those levels, or take the clause out",
                 )
-            for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
+            for node in walk(clause if not isinstance(clause, Rewrite) else ()):
                 if type(node) in _PATTERNS_HAVE_NO:
                     raise DplcError(
                         _PATTERNS_HAVE_NO[type(node)].format(node),
                         node,
                         "write the statement as `dplc compile --ir tile` prints it",
                     )
-        words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}
+        words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, Match)))}
         rule = replace(rule, clauses=tuple(one for clause in written for one in steps(clause)))
         write = partial(without_lets, rule)
-        clauses = (block_changed(one, write) if isinstance(one, s.Rewrite) else one for one in rule.clauses)
+        clauses = (block_changed(one, write) if isinstance(one, Rewrite) else one for one in rule.clauses)
         rule = replace(rule, clauses=tuple(clauses))
-        splits, core = Splits(rule), list[s.Syntax]()
+        splits, core = Splits(rule), list[Syntax]()
         for clause in rule.clauses:
-            if isinstance(clause, eq.SplitClause):
+            if isinstance(clause, SplitClause):
                 core += splits.fresh_names(clause)
-            elif isinstance(clause, s.Rewrite):
+            elif isinstance(clause, Rewrite):
                 core.append(block_changed(clause, splits.block))
             else:
                 core.append(splits.clause(clause) if splits.all else clause)
@@ -333,13 +379,13 @@ class Digit:
 
     name: str
     span: Span
-    size: s.Syntax | None
+    size: Syntax | None
     role: str | None
     home: MixedRadix
     cut: MixedRadix | None = None
 
     @property
-    def count(self) -> s.Syntax:
+    def count(self) -> Syntax:
         """The number of its values. Without a size, the outermost digit covers what the others leave."""
         return self.home.outermost(self.span) if self.size is None else self.size
 
@@ -351,8 +397,8 @@ class MixedRadix:
     what: their names. size: the number of values of each. used: whether the template reads it.
     """
 
-    what: tuple[s.NameOf, ...]
-    size: s.Syntax = field(init=False)
+    what: tuple[NameOf, ...]
+    size: Syntax = field(init=False)
     digits: list[Digit] = field(default_factory=list)
     used: bool = False
 
@@ -361,28 +407,28 @@ class MixedRadix:
         return self.what[0].span
 
     @property
-    def ragged(self) -> s.Syntax | None:
+    def ragged(self) -> Syntax | None:
         """The end of the split index, if the digits may run beyond it."""
         sizes = tuple(digit.size for digit in self.digits)
-        return None if any(node.op == "//" for node in every(sizes, s.Operation)) else self.size
+        return None if any(node.op == "//" for node in every(sizes, Operation)) else self.size
 
-    def outermost(self, at: Span) -> s.Syntax:
+    def outermost(self, at: Span) -> Syntax:
         """Return the number of values that the digits after the first one leave to it."""
         rest = self.sizes_from(1)
-        return s.Apply(at, "ceildiv", (self.size, product(rest))) if rest else self.size
+        return Apply(at, "ceildiv", (self.size, product(rest))) if rest else self.size
 
-    def sizes_from(self, place: int) -> s.Nodes:
+    def sizes_from(self, place: int) -> Nodes:
         """Return the numbers of values of the digits from a place on."""
         return tuple(digit.count for digit in self.digits[place:])
 
-    def terms(self, held: Held, at: Span) -> Iterator[s.Syntax]:
+    def terms(self, held: Held, at: Span) -> Iterator[Syntax]:
         """Yield the summands of the index over all values. held: digits that are not split further here."""
         for place, digit in enumerate(self.digits, 1):
             cut, sizes = digit.cut, self.sizes_from(place)
-            value = [s.NameOf(at, digit.name)] if cut is None or digit.name in held else cut.terms(held, at)
-            yield from (s.Operation(at, "*", total(value), product(sizes)),) if sizes else value
+            value = [NameOf(at, digit.name)] if cut is None or digit.name in held else cut.terms(held, at)
+            yield from (Operation(at, "*", total(value), product(sizes)),) if sizes else value
 
-    def value(self, held: Held, at: Span) -> s.Syntax:
+    def value(self, held: Held, at: Span) -> Syntax:
         """Return what an old axis or loop is, computed from the digits."""
         return total(self.terms(held, at))
 
@@ -393,11 +439,11 @@ class MixedRadix:
             yield from digit.cut.all_digits() if digit.cut is not None else ()
 
 
-def total(terms: Iterable[s.Syntax], op: str = "+") -> s.Syntax:
-    return functools.reduce(lambda a, b: s.Operation(a.span, op, a, b), terms)
+def total(terms: Iterable[Syntax], op: str = "+") -> Syntax:
+    return functools.reduce(lambda a, b: Operation(a.span, op, a, b), terms)
 
 
-def product(sizes: Iterable[s.Syntax]) -> s.Syntax:
+def product(sizes: Iterable[Syntax]) -> Syntax:
     return total(sizes, "*")
 
 
@@ -409,8 +455,8 @@ class Splits:
     each.
     """
 
-    def __init__(self, rule: s.Rule):
-        pattern = tuple(clause.body for clause in rule.clauses if isinstance(clause, s.Match))
+    def __init__(self, rule: Rule):
+        pattern = tuple(clause.body for clause in rule.clauses if isinstance(clause, Match))
         self.sizes = dict(axes_and_loops(pattern))
         self.under = dict(scopes(pattern))
         self.given = {binder.name for binder in binders(rule.parameters, rule.clauses)}
@@ -421,30 +467,30 @@ class Splits:
         self.placed: set[str] = set()
         for clause in rule.clauses:
             match clause:
-                case eq.SplitClause():
+                case SplitClause():
                     self._split(clause)
-                case s.LetClause() | s.PickClause():
+                case LetClause() | PickClause():
                     if found := [self.under[name] for name in reads(clause) if name in self.under]:
                         self.under[clause.name] = frozenset().union(*found)
         asked = {name for call in calls(rule.clauses) if call.fn == WITHIN for name in reads(call.items)}
         self.guarded = [name for name, whole in self.wholes.items() if whole.ragged and name not in asked]
 
-    def fresh_names(self, clause: eq.SplitClause) -> Iterator[s.LetClause]:
+    def fresh_names(self, clause: SplitClause) -> Iterator[LetClause]:
         """Yield lets that name a part such as `i_o` after the name of `i` in the program."""
         said = names_in(clause.what) & self.sizes.keys()
         for part in clause.parts:
             base, _, suffix = part.name.rpartition("_")
             if base in said and suffix and part.name not in self.given | self.fresh:
                 self.fresh.add(part.name)
-                call = s.Apply(part.span, "fresh", (s.NameOf(part.span, base), s.Text(part.span, suffix)))
-                yield s.LetClause(part.span, part.name, call)
+                call = Apply(part.span, "fresh", (NameOf(part.span, base), Text(part.span, suffix)))
+                yield LetClause(part.span, part.name, call)
 
-    def covers(self) -> Iterator[s.Cover]:
+    def covers(self) -> Iterator[Cover]:
         """Yield the conditions on the parts of each split that their sizes do not show."""
         for split in self.all:
             counts, divide = split.sizes_from(0), split.ragged is None
             if divide or expression(counts[0]) != expression(split.outermost(split.span)):
-                yield s.Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
+                yield Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
 
     # ---- splits
     @property
@@ -452,7 +498,7 @@ class Splits:
         """The digits that are not split further, by name."""
         return {name: digit for name, digit in self.digits.items() if digit.cut is None}
 
-    def _split(self, clause: eq.SplitClause) -> None:
+    def _split(self, clause: SplitClause) -> None:
         what, size, uncut = clause.what, clause.size, self.uncut
         if len(what) > 1 and names_in(what) & uncut.keys():
             raise DplcError("one part is split further at a time", what[0], "write a `split` for each")
@@ -470,7 +516,7 @@ class Splits:
         self.digits |= {digit.name: digit for digit in split.digits}
         self.all.append(split)
 
-    def _whole(self, node: s.NameOf, split: MixedRadix) -> s.Syntax:
+    def _whole(self, node: NameOf, split: MixedRadix) -> Syntax:
         """Record the split of an axis or a loop of the pattern, and return its size."""
         if node.text in self.wholes:
             line = self.wholes[node.text].span.line
@@ -486,7 +532,7 @@ class Splits:
         self.wholes[node.text] = split
         return self.sizes[node.text]
 
-    def _parts(self, parts: tuple[eq.SplitPart, ...], split: MixedRadix) -> Iterator[Digit]:
+    def _parts(self, parts: tuple[SplitPart, ...], split: MixedRadix) -> Iterator[Digit]:
         own = names_in(split.what)
         known = self.uncut
         for n, part in enumerate(parts):
@@ -509,8 +555,8 @@ class Splits:
                 )
             if part.role is not None and part.role not in ROLES:
                 raise DplcError(f"`{part.role}` is not a role", part, did_you_mean(part.role, ROLES))
-            written = size.value if isinstance(size, s.Number) else 1
-            if size is not None and (isinstance(size, s.Text | s.Group | s.Prefix) or written < 1 or written % 1):
+            written = size.value if isinstance(size, Number) else 1
+            if size is not None and (isinstance(size, Text | Group | Prefix) or written < 1 or written % 1):
                 raise DplcError(
                     f"the part `{name}` has {expression(size)} values", size, "its size is a whole number of 1 or more"
                 )
@@ -541,20 +587,20 @@ class Splits:
     def clause(self, node: Any) -> Any:
         """Rewrite a clause: `last[row := 7]` fixes one part."""
         match node:
-            case s.Match():
+            case Match():
                 return node
-            case s.Subscript(base=base, items=items):
+            case Subscript(base=base, items=items):
                 return replace(node, items=tuple(made for item in items for made in self._placed_part(base, item)))
         return rebuilt(node, self.clause)
 
-    def _placed_part(self, base: s.Syntax, item: s.Syntax) -> s.Nodes:
+    def _placed_part(self, base: Syntax, item: Syntax) -> Nodes:
         """Rewrite `row := 7` to substitutions of the axes or loops that contain the part, with 7 for the part."""
         match item:
-            case s.Substitution(span=at, left=s.NameOf(text=part), right=right) if part not in self.wholes:
+            case Substitution(span=at, left=NameOf(text=part), right=right) if part not in self.wholes:
                 made = tuple(
-                    s.Substitution(
+                    Substitution(
                         at,
-                        s.NameOf(item.left.span, name),
+                        NameOf(item.left.span, name),
                         substituted(home.value(frozenset({part}), at), {part: right}, words=False),
                     )
                     for name, home in self._substituted(base).items()
@@ -564,60 +610,60 @@ class Splits:
         return (item,)
 
     # ---- statements
-    def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
+    def block(self, statements: Nodes, held: Held = frozenset()) -> Nodes:
         """Rewrite the statements of a block; adjacent runs share a guard."""
-        written: list[s.Syntax] = []
+        written: list[Syntax] = []
         for ends, group in itertools.groupby(statements, lambda statement: self._ends(statement, held)):
             body = tuple(self.node(statement, held) for statement in group)
-            written += self._within([s.NameOf(body[0].span, name) for name in ends], body, body[0].span, held)
+            written += self._within([NameOf(body[0].span, name) for name in ends], body, body[0].span, held)
         return tuple(written)
 
-    def _ends(self, statement: s.Syntax, held: Held) -> list[str]:
+    def _ends(self, statement: Syntax, held: Held) -> list[str]:
         """Return the axes and loops whose end a run must respect."""
-        under = self._substituted(statement.run.base, held) if isinstance(statement, s.RunStatement) else {}
+        under = self._substituted(statement.run.base, held) if isinstance(statement, RunStatement) else {}
         return [name for name in self.guarded if name in under]
 
-    def _within(self, items: Iterable[s.Syntax], body: s.Nodes, at: Span, held: Held) -> s.Nodes:
+    def _within(self, items: Iterable[Syntax], body: Nodes, at: Span, held: Held) -> Nodes:
         """Put statements under the guards that digits are not beyond the end of some axes and loops."""
         for item in reversed([*items]):
-            body = (s.IfBlock(at, self._end(item, held), body),)
+            body = (IfBlock(at, self._end(item, held), body),)
         return body
 
     def node(self, node: Any, held: Held) -> Any:
         """Return a piece of a template with the split names written out."""
         bound: Iterable[str] = ()
         match node:
-            case s.NameOf(text=name):
+            case NameOf(text=name):
                 digit = self.digits.get(name)
                 home = digit.cut if digit is not None else self.wholes.get(name)
                 if name in held or home is None:
                     return node
                 home.used = True
                 return home.value(held, node.span)
-            case s.Apply(fn=fn, items=(_, *_) as items) if fn == WITHIN:
+            case Apply(fn=fn, items=(_, *_) as items) if fn == WITHIN:
                 conditions = [self._end(item, held) for item in items]
-                return functools.reduce(lambda a, b: s.Operation(node.span, "and", a, b), conditions)
-            case s.Apply(fn="Tile" | "SharedTile" | "RegisterTile" as op):
+                return functools.reduce(lambda a, b: Operation(node.span, "and", a, b), conditions)
+            case Apply(fn="Tile" | "SharedTile" | "RegisterTile" as op):
                 return replace(node, items=tuple(one for item in node.items for one in self._axes(op, item, held)))
-            case s.Subscript():
-                inner = (self._run(i, held) if isinstance(i, s.Run) else self.node(i, held) for i in node.items)
+            case Subscript():
+                inner = (self._run(i, held) if isinstance(i, Run) else self.node(i, held) for i in node.items)
                 return replace(node, base=self.node(node.base, held), items=tuple(inner))
-            case s.Substitution():
+            case Substitution():
                 return replace(node, right=self.node(node.right, held))
-            case eq.PartLoop():
+            case PartLoop():
                 return self._loop(node, held)
-            case s.IfBlock(condition=s.Apply(fn=fn, items=items)) if fn == WITHIN:
+            case IfBlock(condition=Apply(fn=fn, items=items)) if fn == WITHIN:
                 return self._within(items, self.block(node.body, held), node.span, held)[0]
-            case s.RunStatement():
+            case RunStatement():
                 return replace(node, run=self._run(node.run, held), changes=self.node(node.changes, held))
-            case s.Comprehension():
+            case Comprehension():
                 held |= {node.variable}
-            case s.AxisItem():
+            case AxisItem():
                 self.placed.add(node.name)
-            case s.ForLoop():
+            case ForLoop():
                 self.placed.add(node.var)
                 bound = {node.var}
-            case s.EachBlock():
+            case EachBlock():
                 bound = {node.variable}
         body = getattr(node, "body", None)
 
@@ -626,7 +672,7 @@ class Splits:
 
         return rebuilt(node, part)
 
-    def _loop(self, node: eq.PartLoop, held: Held) -> s.ForLoop:
+    def _loop(self, node: PartLoop, held: Held) -> ForLoop:
         name, at = node.var, node.span
         digit = self.digits.get(name)
         if digit is None:
@@ -635,19 +681,19 @@ class Splits:
                 at,
                 did_you_mean(name, self.digits) or f"write its bounds: `for {name} in 0..N:`",
             )
-        role = s.NameOf(digit.span, self._place(digit, at, "a loop"))
+        role = NameOf(digit.span, self._place(digit, at, "a loop"))
         stop = self.node(digit.count, held)
         attributes = (role, *self.node(node.attributes, held))
-        return s.ForLoop(at, name, s.Number(at, 0), stop, None, attributes, self.block(node.body, held | {name}))
+        return ForLoop(at, name, Number(at, 0), stop, None, attributes, self.block(node.body, held | {name}))
 
-    def _axes(self, op: str, item: s.Syntax, held: Held) -> s.Nodes:
+    def _axes(self, op: str, item: Syntax, held: Held) -> Nodes:
         """Return an item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
         match item:
-            case s.Run(base=s.NameOf(text=name) as base) if name in self.wholes:
+            case Run(base=NameOf(text=name) as base) if name in self.wholes:
                 digits = [digit for digit in self.wholes[name].all_digits() if digit.cut is None]
-            case s.NameOf(text=name) as base if name in self.digits:
+            case NameOf(text=name) as base if name in self.digits:
                 digits = [self.digits[name]]
-            case s.Run() | s.NameOf():
+            case Run() | NameOf():
                 return (item,)
             case _:
                 return (self.node(item, held),)
@@ -655,7 +701,7 @@ class Splits:
         for digit in digits:
             size = self.node(digit.count, held)
             role = self._place(digit, base.span, "an axis") if op == "Tile" else None  # the axes of others are labels
-            axes.append(s.AxisItem(base.span, digit.name, size, role, None, None))
+            axes.append(AxisItem(base.span, digit.name, size, role, None, None))
         return tuple(axes)
 
     def _place(self, digit: Digit, at: Span, kind: str) -> str:
@@ -672,32 +718,32 @@ class Splits:
         return digit.role
 
     # ---- runs and guards
-    def _run(self, run: s.Run, held: Held) -> s.Run:
+    def _run(self, run: Run, held: Held) -> Run:
         """Rewrite a run from inside of a split loop or axis, with the digits as its index."""
         base, at = run.base, run.base.span
-        said, inner = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
-        own = {expression(item.left) for item in said if isinstance(item, s.Substitution)}
+        said, inner = (base.items, base.base) if isinstance(base, Subscript) else ((), base)
+        own = {expression(item.left) for item in said if isinstance(item, Substitution)}
         items = tuple(self.node(item, held) for item in said)
         for name, home in self._substituted(base, held).items():
             if name not in own:
                 home.used = True
-                items += (s.Substitution(at, s.NameOf(at, name), home.value(held, at)),)
-        return replace(run, base=s.Subscript(at, inner, items)) if items else run
+                items += (Substitution(at, NameOf(at, name), home.value(held, at)),)
+        return replace(run, base=Subscript(at, inner, items)) if items else run
 
-    def _substituted(self, base: s.Syntax, held: Held = frozenset()) -> dict[str, MixedRadix]:
+    def _substituted(self, base: Syntax, held: Held = frozenset()) -> dict[str, MixedRadix]:
         """Return {axis or loop: its split} of all that enclosed a run in the pattern, in the order of the clauses."""
-        while isinstance(base, s.Subscript | s.Member):
+        while isinstance(base, Subscript | Member):
             base = base.base
-        under = self.under.get(base.text, ()) if isinstance(base, s.NameOf) else ()
+        under = self.under.get(base.text, ()) if isinstance(base, NameOf) else ()
         return {
             name: home
             for name, home in self.wholes.items()
             if name in under and (name not in held or name in self.digits)
         }
 
-    def _end(self, item: s.Syntax, held: Held) -> s.Syntax:
+    def _end(self, item: Syntax, held: Held) -> Syntax:
         """Return the condition of `within(i)`: the digits of `i` are not beyond its end."""
-        name = item.text if isinstance(item, s.NameOf) else ""
+        name = item.text if isinstance(item, NameOf) else ""
         home = self.wholes.get(name)
         if home is None:
             raise DplcError(
@@ -711,10 +757,10 @@ class Splits:
                 ("a `//` among the sizes of its parts says that they divide it",),
             )
         home.used = True
-        return s.Operation(item.span, "<", home.value(held, item.span), home.ragged)
+        return Operation(item.span, "<", home.value(held, item.span), home.ragged)
 
 
-def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:
+def _refuse_another(digit: Digit, part: SplitPart) -> None:
     """Raise DplcError if two splits that share a part disagree about it."""
     count = expression(digit.count)
     for kind, given, known, has in (
@@ -730,32 +776,32 @@ def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:
             )
 
 
-def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
+def steps(clause: Syntax) -> Iterator[Syntax]:
     """Yield a split whose last part is split again, one after the other."""
-    if not isinstance(clause, eq.SplitClause):
+    if not isinstance(clause, SplitClause):
         yield clause
         return
     yield replace(clause, further=())
     for (*_, last), following in itertools.pairwise((clause.parts, *clause.further)):
-        yield eq.SplitClause(clause.span, (s.NameOf(last.span, last.name),), None, following)
+        yield SplitClause(clause.span, (NameOf(last.span, last.name),), None, following)
 
 
-def axes_and_loops(statements: object) -> Iterator[tuple[str, s.Syntax]]:
+def axes_and_loops(statements: object) -> Iterator[tuple[str, Syntax]]:
     """Yield the axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
-        if isinstance(node, s.Apply) and node.fn == "Tile":
-            yield from ((item.name, item.extent) for item in node.items if isinstance(item, s.AxisItem))
-        elif isinstance(node, s.ForLoop):
+        if isinstance(node, Apply) and node.fn == "Tile":
+            yield from ((item.name, item.extent) for item in node.items if isinstance(item, AxisItem))
+        elif isinstance(node, ForLoop):
             yield node.var, node.stop
 
 
 def scopes(node: object, above: Held = frozenset()) -> Iterator[tuple[str, Held]]:
     """Yield the runs and the captured statements of a pattern, each with the axes and loops that enclose it."""
     match node:
-        case s.Run(base=s.NameOf(text=name)) | s.CaptureStatement(name=name) | s.InsideBlock(name=name):
+        case Run(base=NameOf(text=name)) | CaptureStatement(name=name) | InsideBlock(name=name):
             yield name, above
-        case s.Statement(body=tuple(body)) | s.ForLoop(body=body):
+        case Statement(body=tuple(body)) | ForLoop(body=body):
             above |= dict(axes_and_loops(replace(node, body=()))).keys()
             node = body
-    for part in node if isinstance(node, tuple) else children(node) if isinstance(node, s.Syntax) else ():
+    for part in node if isinstance(node, tuple) else children(node) if isinstance(node, Syntax) else ():
         yield from scopes(part, above)

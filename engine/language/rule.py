@@ -18,9 +18,30 @@ from typing import Any, NoReturn, TypeVar
 
 from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean
-from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
-from ...ir.text.syntax import walk, words_in
+from ...ir.text.syntax import (
+    Cover,
+    Example,
+    ExamplesOf,
+    FactOf,
+    Guard,
+    LetClause,
+    Match,
+    NameOf,
+    Nodes,
+    NumberOf,
+    OneOf,
+    Parameter,
+    PassEntry,
+    PickClause,
+    Pipeline,
+    Rewrite,
+    Syntax,
+    Without,
+    walk,
+    words_in,
+)
+from ...ir.text.syntax import Rule as RuleSyntax
 from .core import AxisTerm, ValueTerm, definitions, lefts
 from .definitions import (
     Numbers,
@@ -65,10 +86,10 @@ ATTRIBUTES = {
 }
 APPROX = "approx"
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
-PARTS: dict[type[s.Syntax], str] = {s.Match: "what the program has", s.Rewrite: "what it becomes"}
-Clause = s.LetClause | s.PickClause | s.Guard
+PARTS: dict[type[Syntax], str] = {Match: "what the program has", Rewrite: "what it becomes"}
+Clause = LetClause | PickClause | Guard
 T = TypeVar("T")
-D = TypeVar("D", "Rule", s.NumberOf, s.FactOf)
+D = TypeVar("D", "Rule", NumberOf, FactOf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +102,19 @@ class Rule:
     span: Span
     docs: tuple[str, ...]
     attributes: frozenset[str]
-    parameters: tuple[s.Parameter, ...]
-    match: s.Nodes
+    parameters: tuple[Parameter, ...]
+    match: Nodes
     clauses: tuple[Clause, ...]
-    rewrite: s.Nodes
-    examples: Sequence[s.Example]
+    rewrite: Nodes
+    examples: Sequence[Example]
     override: bool = False
     family: str | None = None
     words: tuple[str, ...] = ()  # what may be names of numbers
-    written: Sequence[s.Syntax] = ()  # the clauses as in the file, where they were elaborated
-    covers: tuple[s.Cover, ...] = ()  # what its splits say of their parts
+    written: Sequence[Syntax] = ()  # the clauses as in the file, where they were elaborated
+    covers: tuple[Cover, ...] = ()  # what its splits say of their parts
     wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
-    device: s.NameOf | None = None  # the only one that it is for
-    overrides: tuple[s.NumberOf, ...] = ()  # of numbers that it reads, also through facts
+    device: NameOf | None = None  # the only one that it is for
+    overrides: tuple[NumberOf, ...] = ()  # of numbers that it reads, also through facts
     _compiled: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def compiled(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -104,11 +125,11 @@ class Rule:
         return made
 
     @property
-    def guards(self) -> tuple[s.Guard, ...]:
-        return tuple(c for c in self.clauses if isinstance(c, s.Guard))
+    def guards(self) -> tuple[Guard, ...]:
+        return tuple(c for c in self.clauses if isinstance(c, Guard))
 
     @property
-    def required(self) -> tuple[s.Guard, ...]:
+    def required(self) -> tuple[Guard, ...]:
         """The guards without which the rule is wrong; a `prefer` says only where it pays."""
         return tuple(guard for guard in self.guards if guard.kind != PREFER)
 
@@ -143,19 +164,19 @@ class Rule:
         """The axes between the brackets of the left sides of its pattern."""
         return self._resolved(lefts, self.match)
 
-    def _resolved(self, read: Callable[[s.Nodes], T], block: s.Nodes) -> T:
+    def _resolved(self, read: Callable[[Nodes], T], block: Nodes) -> T:
         with in_rule(self.name):
             return read(block)
 
 
-def in_order(rule: Rule) -> Iterator[s.Parameter | Clause]:
+def in_order(rule: Rule) -> Iterator[Parameter | Clause]:
     """Yield the clauses of a rule, and each parameter before the first of them that reads it; a local one's at first.
 
     What the domain and the default of a parameter read is before the parameter.
     """
     waiting = {parameter.name for parameter in rule.parameters}
 
-    def before(read: Collection[str]) -> Iterator[s.Parameter]:
+    def before(read: Collection[str]) -> Iterator[Parameter]:
         for parameter in rule.parameters:
             if parameter.name in read and parameter.name in waiting:
                 waiting.remove(parameter.name)
@@ -178,15 +199,15 @@ class RuleFile:
     stem: str
     further: tuple[Source, ...]  # files with more examples of its rules
     rules: tuple[Rule, ...]
-    pipelines: tuple[s.Pipeline, ...]
-    without: tuple[s.Without, ...]
-    numbers: tuple[s.NumberOf, ...]
-    facts: tuple[s.FactOf, ...]
+    pipelines: tuple[Pipeline, ...]
+    without: tuple[Without, ...]
+    numbers: tuple[NumberOf, ...]
+    facts: tuple[FactOf, ...]
 
 
 def legal(rule: Rule) -> Rule:
     """Return a rule without its `prefer` clauses."""
-    kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
+    kept = tuple(c for c in rule.clauses if not (isinstance(c, Guard) and c.kind == PREFER))
     return replace(rule, clauses=kept, wherever_legal=True)
 
 
@@ -219,7 +240,7 @@ class RuleSet:
         self._add(given)
         self.digest = _digest("\0".join(file.source.text for file in given))
 
-    def examples_at(self, span: Span) -> list[s.Example]:
+    def examples_at(self, span: Span) -> list[Example]:
         """Return the examples of rules that stand, or have a guard, at a place. Members of families share both."""
         return [
             example
@@ -228,7 +249,7 @@ class RuleSet:
             for example in rule.examples
         ]
 
-    def shows_refusal(self, guard: s.Guard) -> bool:
+    def shows_refusal(self, guard: Guard) -> bool:
         """Return whether the guard rejects an example, also of another rule if the guard is of a group."""
         texts = [example.gives for example in self.examples_at(guard.span)]
         return any(isinstance(text, str) and text in guard.reason for text in texts)
@@ -318,7 +339,7 @@ class RuleSet:
     @cached_property
     def _words(self) -> dict[str, tuple[str, ...]]:
         """The words in the expressions of numbers and facts, by name."""
-        declared: list[s.NumberOf | s.FactOf] = [number.declared for number in self.numbers.values()]
+        declared: list[NumberOf | FactOf] = [number.declared for number in self.numbers.values()]
         declared += [fact for file in self.files for fact in file.facts]
         return {one.name: words_in(one.value) for one in declared}
 
@@ -359,14 +380,14 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
+def _numbered(pipelines: Iterable[Pipeline]) -> Iterator[str]:
     """Yield the passes that some pipelines write with a number."""
     for entry in walk(pipelines):
-        names = entry.names if isinstance(entry, s.OneOf) else (entry.rule,) if isinstance(entry, s.PassEntry) else ()
+        names = entry.names if isinstance(entry, OneOf) else (entry.rule,) if isinstance(entry, PassEntry) else ()
         yield from (name for name in names if pass_name(name) != name)
 
 
-def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
+def _rule(declared: RuleSyntax, stem: str, family: str | None) -> Rule:
     name, head, level = declared.name, declared.span, declared.level
     _check_order(declared)
     if level not in LEVELS:
@@ -390,7 +411,7 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     )  # fmt: skip
 
 
-def _check_order(declared: s.Rule) -> None:
+def _check_order(declared: RuleSyntax) -> None:
     """Raise DplcError unless a rule has one pattern and one template, around all else."""
     rule, clauses = f"rule `{declared.name}`", declared.written or declared.clauses
     kinds = [type(clause) for clause in clauses]
@@ -417,7 +438,7 @@ def _refuse_device(declared: Any) -> None:
     if device.text not in devices():
         raise DplcError(f"there is no device `{device.text}`", device, did_you_mean(device.text, devices()))
     if not declared.override:
-        kind = {s.Rule: "rule", s.NumberOf: "number", s.FactOf: "fact"}[type(declared)]
+        kind = {RuleSyntax: "rule", NumberOf: "number", FactOf: "fact"}[type(declared)]
         raise DplcError(
             f"{kind} `{declared.name}` is for {device.text} only: other devices would have none",
             device,
@@ -425,13 +446,13 @@ def _refuse_device(declared: Any) -> None:
         )
 
 
-def device_named(device: s.NameOf) -> str:
+def device_named(device: NameOf) -> str:
     """Return the name of the target that a declaration is for: `h200` is the device file of the NVIDIA H200."""
     return load_device(device.text).name
 
 
-CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`"}  # in messages
-Parse = Callable[[Source], s.Nodes]
+CLAUSES = {Guard: "a guard", LetClause: "a `let`", PickClause: "a `pick`"}  # in messages
+Parse = Callable[[Source], Nodes]
 
 
 def read_rules(source: Source, parse: Parse = parse_rules, further: Sequence[Source] = ()) -> RuleFile:
@@ -440,18 +461,18 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Sequence[Sou
     further: files with more examples of it, parsed when the examples are first read. Raises DplcError with a caret.
     """
     stem = Path(source.name).stem
-    by_kind: dict[type, list[Any]] = {kind: [] for kind in (s.Rule, s.Pipeline, s.Without, s.NumberOf, s.FactOf)}
+    by_kind: dict[type, list[Any]] = {kind: [] for kind in (RuleSyntax, Pipeline, Without, NumberOf, FactOf)}
     declarations = parse(source)
     if further:
         declarations = with_further(declarations, further, parse)
     for declared in declarations:
         if getattr(declared, "device", None) is not None:
             _refuse_device(declared)
-        if isinstance(declared, s.Rule):
-            by_kind[s.Rule] += [_rule(member, stem, family) for member, family in members(declared)]
+        if isinstance(declared, RuleSyntax):
+            by_kind[RuleSyntax] += [_rule(member, stem, family) for member, family in members(declared)]
         elif type(declared) in by_kind:
             by_kind[type(declared)].append(declared)
-        elif isinstance(declared, s.ExamplesOf):
+        elif isinstance(declared, ExamplesOf):
             raise DplcError(
                 "examples of a rule stand in the rule, or in the file beside it",
                 declared,
@@ -461,8 +482,8 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Sequence[Sou
             raise DplcError(
                 "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`", declared
             )
-        if isinstance(declared, s.Pipeline):
-            by_kind[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
+        if isinstance(declared, Pipeline):
+            by_kind[Without] += [entry for entry in declared.entries if isinstance(entry, Without)]
     return RuleFile(source, stem, tuple(further), *map(tuple, by_kind.values()))
 
 
@@ -514,7 +535,7 @@ def built_in_files() -> tuple[RuleFile, ...]:
 # Domains of parameters that depend on no program: `{1, 2, 4}`, `pow2(2, 64)`.
 
 
-def constant(level: str, node: s.Syntax) -> Value:
+def constant(level: str, node: Syntax) -> Value:
     """Return the value of an expression that needs no site and no variable, else None."""
     try:
         return Expressions(level).compile(node)({})
@@ -548,7 +569,7 @@ def shown(rule: Rule, name: str) -> str:
     return f"{{{', '.join(map(str, every[:12]))}{', ...' * (len(every) > 12)}}}"
 
 
-def _parameter(rule: Rule, name: str) -> s.Parameter:
+def _parameter(rule: Rule, name: str) -> Parameter:
     return next(parameter for parameter in rule.parameters if parameter.name == name)
 
 

@@ -19,7 +19,59 @@ from ...ir.monoid_texts import PARTS
 from ...ir.node import Field
 from ...ir.text.read_statements import CONSTANTS, Shape, listed, load_fields, named, owners
 from ...ir.text.syntax import children
-from . import core as s
+from .core import (
+    DECREASES,
+    OPERATIONS,
+    AccumulateInto,
+    Apply,
+    Arm,
+    Assign,
+    AxisItem,
+    Between,
+    CaptureStatement,
+    CaseTerm,
+    CastTerm,
+    DropStatement,
+    EachBlock,
+    EitherTerm,
+    FoldTerm,
+    ForLoop,
+    FunctionTerm,
+    Group,
+    Guard,
+    IfBlock,
+    IndexTerm,
+    InsideBlock,
+    Keyword,
+    LetClause,
+    LoadOf,
+    MappedTerm,
+    MatTerm,
+    Member,
+    NameOf,
+    NameTerm,
+    Nodes,
+    Number,
+    Parameter,
+    PassStatement,
+    PickClause,
+    PlaceTerm,
+    Prefix,
+    ReadTerm,
+    ReduceTerm,
+    Run,
+    RunStatement,
+    RunTerm,
+    StackedTerm,
+    Statement,
+    Subscript,
+    Syntax,
+    Text,
+    UseRule,
+    ValueTerm,
+    says_slices,
+    term_of,
+)
 from .evaluate import SORTS, facts_of
 from .rule import Rule, RuleSet, in_order
 from .sorts import (
@@ -62,7 +114,7 @@ class Position(NamedTuple):
     scope; a pattern binds names, and reads none.
     """
 
-    node: s.Syntax
+    node: Syntax
     want: Sort
     what: str
     makes: bool = False
@@ -71,7 +123,7 @@ class Position(NamedTuple):
     @property
     def name(self) -> str:
         """The text of a name, empty for any other expression."""
-        return self.node.text if isinstance(self.node, s.NameOf) else ""
+        return self.node.text if isinstance(self.node, NameOf) else ""
 
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
@@ -93,7 +145,7 @@ class Positions(Complaining):
         self.complaints = []
         self.axes: dict[str, Sort] = {}
 
-    def add(self, node: s.Syntax | None, want: Sort, what: str, makes: bool = False) -> None:
+    def add(self, node: Syntax | None, want: Sort, what: str, makes: bool = False) -> None:
         if node is not None:
             self.found.append(Position(node, want, what, makes, self.scope))
 
@@ -103,70 +155,70 @@ class Positions(Complaining):
             if is_variable(name.text):
                 self.add(name, ANY, "a field", makes=True)
 
-    def visit(self, *nodes: s.Syntax) -> None:
+    def visit(self, *nodes: Syntax) -> None:
         """Visit statements, or changes of a run of statements."""
         for node in nodes:
             outer, dataflow = self.scope, self.level in ("torch", "tensor")
             match node:
-                case s.PassStatement():
+                case PassStatement():
                     pass
-                case s.DropStatement():
+                case DropStatement():
                     self.add(node.run.base, ANY, "what is dropped")
-                case s.RunStatement():
+                case RunStatement():
                     self.add(node.run.base, RUN if self.pattern else SPLICE, "a run of statements")
                     self.visit(*node.changes)
-                case s.UseRule():
+                case UseRule():
                     for item in node.call.items:
                         self.add(item, ANY, "an argument")
-                case s.Keyword(name=name):
+                case Keyword(name=name):
                     field = next((cls.by_name[name] for cls in owners().values() if name in cls.by_name), None)
                     if field is None:
                         self.add(node.value, ANY, f"`{name}`")
                     else:
                         self._field(field, listed(field, node.value), f"`{name}`", field_sort(field))
-                case s.Arm():
+                case Arm():
                     self.add(node.domain, LIST, "the domain of `for`")
                     new = dict.fromkeys(filter(is_variable, names_in(node.pattern) - outer.keys()), ANY)
                     if node.variable is not None:
                         new[node.variable] = self._element(node.domain)
                     self.scope = ChainMap(new, outer)
                     for side in (node.pattern, node.template):
-                        if isinstance(side, s.LoadOf) and isinstance(side.access, s.Subscript):
+                        if isinstance(side, LoadOf) and isinstance(side.access, Subscript):
                             self._shape(Shape(loop.Load, load_fields(side), side))
                         else:
                             self.report("`=>` rewrites a load: `load B[i..] => load C[i..]`", side)
                     self.add(node.condition, BOOL, "the condition of `require`")
-                case s.InsideBlock():
+                case InsideBlock():
                     self.add(named(node.name, node), CONTEXT, "a context")
                     self.visit(*node.body)
-                case s.EachBlock():
-                    if isinstance(node.domain, s.Between):
+                case EachBlock():
+                    if isinstance(node.domain, Between):
                         for bound in (node.domain.a, node.domain.b):
                             self.add(bound, INT, "the bound of `each`")
                     else:
                         self.add(node.domain, LIST, "the domain of `each`")
                     self.scope = ChainMap({node.variable: self._element(node.domain)}, outer)
                     self.visit(*node.body)
-                case s.Assign() if dataflow:
+                case Assign() if dataflow:
                     self._value(node)
-                case s.Statement() | s.ForLoop() | s.IfBlock() | s.AccumulateInto() if dataflow:
+                case Statement() | ForLoop() | IfBlock() | AccumulateInto() if dataflow:
                     self.report(f"a statement on {self.level} is `y = value`", node, "name a value, as `y = exp(x)`")
-                case s.CaptureStatement(call=call):
+                case CaptureStatement(call=call):
                     sort = Sort("stmt", node.repeat is not None, call.fn if call.fn in owners() else None)
                     self.add(named(node.name, node), sort, "a captured statement")
                     self._typed(node)
-                case s.AccumulateInto(value=s.Apply(items=items)) if not isinstance(node.target, s.Group):
+                case AccumulateInto(value=Apply(items=items)) if not isinstance(node.target, Group):
                     self._typed(node)
                     self._items(items[:1], NAME, "an accumulator")  # it is written twice
                 case _:
                     self._typed(node)
             self.scope = outer
 
-    def _element(self, domain: s.Syntax | None) -> Sort:
+    def _element(self, domain: Syntax | None) -> Sort:
         return Inference(facts_of(self.level), self.scope).element(domain)
 
     # ---- statements of Loop, Tile and Kernel IR, by the schemas of their classes
-    def _typed(self, node: s.Syntax) -> None:
+    def _typed(self, node: Syntax) -> None:
         try:
             shape = shape_of(node)
         except DplcError as error:
@@ -190,11 +242,11 @@ class Positions(Complaining):
         self.visit(*shape.body or ())
 
     def _field(self, field: Field, value: Any, what: str, want: Sort, makes: bool = False) -> None:
-        if isinstance(value, s.Prefix) and value.op == "not" and self.pattern:
+        if isinstance(value, Prefix) and value.op == "not" and self.pattern:
             value = value.a  # `via=not TMA`
         if isinstance(value, tuple):
             self._items(value, want.one, what, makes)
-        elif what == VALUE and isinstance(value, s.Apply) and (value.fn in FUNCTIONS or self.pattern):
+        elif what == VALUE and isinstance(value, Apply) and (value.fn in FUNCTIONS or self.pattern):
             self.add(named(value.fn, value), FN, "what is applied")
             self._items(value.items, EXPR, f"an argument of `{value.fn}`")
         elif field.many and not self.pattern:
@@ -202,12 +254,12 @@ class Positions(Complaining):
         else:
             self._items((value,), want, what, makes)
 
-    def _items(self, items: s.Nodes, want: Sort, what: str, makes: bool = False) -> None:
+    def _items(self, items: Nodes, want: Sort, what: str, makes: bool = False) -> None:
         """Visit elements of a list, or runs of them; a node within a node."""
         for item in items:
             if (nested := shape_of(item)) is not None:
                 self._shape(nested)
-            elif isinstance(item, s.Run):
+            elif isinstance(item, Run):
                 self.add(item.base, want.listed, what)
                 if item.role is not None:
                     self.add(named(item.role, item), Sort("role"), "a role")
@@ -215,10 +267,10 @@ class Positions(Complaining):
                 self.add(item, want, what, makes)
 
     # ---- values of torch and tensor
-    def _value(self, node: s.Assign) -> None:
-        if s.says_slices(node):  # `Stacked(j, xs[os..]) = y[os..]`: both sides are read
+    def _value(self, node: Assign) -> None:
+        if says_slices(node):  # `Stacked(j, xs[os..]) = y[os..]`: both sides are read
             self._term(node.target)
-        elif isinstance(node.target, s.Subscript):
+        elif isinstance(node.target, Subscript):
             self.add(node.target.base, NAME, VALUE, makes=True)
             self._bracket(node.target.items)
         else:
@@ -228,59 +280,59 @@ class Positions(Complaining):
             self.add(named(declared.dtype, declared), DTYPE, "a dtype")
             self._items(declared.dims, EXPR, "an extent")
         value = node.value
-        if isinstance(value, s.LoadOf):
+        if isinstance(value, LoadOf):
             self.report(
                 f"`load` is not a part of level {self.level}", value, "name the value itself, which has no loads"
             )
-        elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
+        elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, Apply):
             self._aten(value)
         else:
             self._term(value)
 
-    def _term(self, node: s.Syntax) -> None:
+    def _term(self, node: Syntax) -> None:
         torch = self.level == "torch"
         match node:
-            case s.Apply(fn=op) if torch and op[:1].isupper() and op not in s.OPERATIONS:
+            case Apply(fn=op) if torch and op[:1].isupper() and op not in OPERATIONS:
                 self._aten(node)
-            case s.Apply(fn="mat", items=(_, _, *_)):  # `(a, b) = mat(v, w)`
+            case Apply(fn="mat", items=(_, _, *_)):  # `(a, b) = mat(v, w)`
                 for item in node.items:
                     self._term(item)
             case _:
                 try:
-                    self._operands(s.term_of(node, torch))
+                    self._operands(term_of(node, torch))
                 except DplcError as error:
                     self._misplaced(error, node)
 
-    def _operands(self, *terms: s.ValueTerm) -> None:
+    def _operands(self, *terms: ValueTerm) -> None:
         for term in terms:
             node: Any = term.node
             match term:
-                case s.ReadTerm(x=s.NameTerm()) | s.MappedTerm(x=s.NameTerm()):
+                case ReadTerm(x=NameTerm()) | MappedTerm(x=NameTerm()):
                     self.add(node.base, TERM, "a tensor")
                     self._bracket(node.items)
-                case s.ReduceTerm():
+                case ReduceTerm():
                     self.add(node.items[0], FN, "the function of `Reduce`")
                     self._bracket(node.items[1:-1])
                     self._operands(term.x)
-                case s.FoldTerm():
+                case FoldTerm():
                     if term.part not in PARTS:
                         self.add(node.items[0], FN, "the part of `Fold`")
                     self._bracket(node.items[1:-1])
                     self._operands(*term.args)
-                case s.StackedTerm():
+                case StackedTerm():
                     self.add(term.place, AXIS, "the axis of `Stacked`")
                     self.add(term.x.x.node, TERMS, "a list of tensors")
                     self._bracket(term.x.places)
-                case s.RunTerm():
+                case RunTerm():
                     self.add(node.base, ANY, "a run of values")
-                case s.FunctionTerm() if term.known or term.fn not in facts_of(self.level):
+                case FunctionTerm() if term.known or term.fn not in facts_of(self.level):
                     self.add(named(term.fn, node), FN, "what is applied")  # in a pattern also a variable, or `_`
                     for operand in term.operands:
-                        if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
+                        if self.level == "torch" and term.known and isinstance(operand, RunTerm):
                             self.report(f"`{term.fn}` takes values, not a run of them", operand.node, "leave `..` out")
                         else:
                             self._operands(operand)
-                case s.EitherTerm() | s.CaseTerm() | s.IndexTerm() | s.CastTerm() | s.PlaceTerm() | s.MatTerm():
+                case EitherTerm() | CaseTerm() | IndexTerm() | CastTerm() | PlaceTerm() | MatTerm():
                     for name in type(term).__slots__:
                         part = getattr(term, name)
                         if slot := SLOTS["Term"].get(name):
@@ -290,34 +342,34 @@ class Positions(Complaining):
                 case _:
                     self.add(node, TERM, VALUE)
 
-    def _bracket(self, items: s.Nodes) -> None:
+    def _bracket(self, items: Nodes) -> None:
         makes = self.level == "torch" and not self.pattern
         for item in items:
-            base, sort = (item.base, AXES) if isinstance(item, s.Run) else (item, AXIS)
-            if makes and isinstance(base, s.NameOf) and is_variable(base.text):  # inside arithmetic it is only read
+            base, sort = (item.base, AXES) if isinstance(item, Run) else (item, AXIS)
+            if makes and isinstance(base, NameOf) and is_variable(base.text):  # inside arithmetic it is only read
                 self.axes.setdefault(base.text, sort)
             match item:
-                case s.Run():
+                case Run():
                     self.add(base, AXES, "a run of axes")
-                case s.AxisItem():
+                case AxisItem():
                     if makes:
                         self.axes[item.name] = AXIS
                     else:
                         self.add(named(item.name, item), AXIS, "an axis")
                     self.add(item.extent, EXPR, "an extent")
-                case s.Subscript():
+                case Subscript():
                     self._term(item)  # a gather
-                case s.Apply(fn=fn) if fn in FUNCTIONS or fn == "place":
+                case Apply(fn=fn) if fn in FUNCTIONS or fn == "place":
                     self._term(item)
-                case s.NameOf():
+                case NameOf():
                     self.add(item, AXIS if self.pattern else INDEX, "an index")
-                case s.Group():
+                case Group():
                     self._bracket(item.items)
                 case _:
                     self.add(item, EXPR, "an index")
 
     # ---- torch
-    def _aten(self, call: s.Apply) -> None:
+    def _aten(self, call: Apply) -> None:
         """Visit `Op(tensors.., field=value)` by the ATen schemas. Without `rest..`, a pattern is closed."""
         if call.fn == "_":
             return
@@ -328,8 +380,8 @@ class Positions(Complaining):
                 call,
                 did_you_mean(call.fn, schemas.names()) or "`dplc rules nodes --level torch` lists the ops",
             )
-        given = {item.name for item in call.items if isinstance(item, s.Keyword)}
-        number = sum(not isinstance(item, s.Run) for item in call.items)
+        given = {item.name for item in call.items if isinstance(item, Keyword)}
+        number = sum(not isinstance(item, Run) for item in call.items)
         free = [  # of each form that has the fields with a name: the others, which go by position
             [argument for argument in form.arguments if argument.name not in given]
             for form in known
@@ -337,9 +389,9 @@ class Positions(Complaining):
         ]
         places = chain(zip_longest(*free), repeat(()))
         for item in call.items:
-            if isinstance(item, s.Run):
+            if isinstance(item, Run):
                 self.add(item.base, LIST, OTHER_FIELDS)
-            elif not isinstance(item, s.Keyword):
+            elif not isinstance(item, Keyword):
                 self._attribute(item, _one_kind(next(places)), "a field")
             elif item.name in fields or not known:
                 named_so = (one for form in known for one in form.arguments if one.name == item.name)
@@ -366,19 +418,19 @@ class Positions(Complaining):
                     [f"{form.name}({', '.join(map(_shown, form.arguments))})" for form in known[:6]],
                 )
 
-    def _attribute(self, node: s.Syntax, want: Sort, what: str) -> None:
+    def _attribute(self, node: Syntax, want: Sort, what: str) -> None:
         match node:
-            case s.Prefix(a=s.NameOf(text="inf") as infinity):
+            case Prefix(a=NameOf(text="inf") as infinity):
                 node = infinity
-        if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
+        if self.pattern and not isinstance(node, NameOf | Number | Text | Group):
             what = "a field of a pattern on torch is a variable, a constant or a list of them"
             self.report(what, node, "bind it to a variable, and compare that in a `require`")
-        if isinstance(node, s.Group):
+        if isinstance(node, Group):
             inner = want.one if want.many else ANY
             for item in node.items:
-                base = item.base if isinstance(item, s.Run) else item
+                base = item.base if isinstance(item, Run) else item
                 self._attribute(base, inner if base is item else inner.listed, what)
-        elif isinstance(node, s.NameOf) and (node.text in CONSTANTS or want == TERMS):
+        elif isinstance(node, NameOf) and (node.text in CONSTANTS or want == TERMS):
             self.add(node, ANY, what)  # where tensors are listed, an op that gives several has one name for them
         else:
             self.add(node, want, what)
@@ -408,7 +460,7 @@ class CheckedRule:
         self.pattern = pattern.found
         self.scope = dict(self.bound)
         self.expressions: list[Position] = []
-        self.lets: dict[str, s.Syntax] = {}
+        self.lets: dict[str, Syntax] = {}
         if rule.level != "torch":  # what an op means is the same on all devices
             self.scope["target"] = TARGET
         self._clauses()
@@ -431,12 +483,12 @@ class CheckedRule:
 
     # ---- what the pattern binds
     @cached_property
-    def occurrences(self) -> list[tuple[s.NameOf, Sort]]:
+    def occurrences(self) -> list[tuple[NameOf, Sort]]:
         """Each occurrence of a variable in the pattern, with the sort of its position."""
         return [
             (name, one.want if name is one.node else ANY)
             for one in self.pattern
-            if not isinstance(one.node, s.Member)  # `x.field` is a value: it binds nothing
+            if not isinstance(one.node, Member)  # `x.field` is a value: it binds nothing
             for name in names(one.node)
             if is_variable(name.text)
         ]
@@ -455,28 +507,28 @@ class CheckedRule:
         """Add the expressions of the clauses and the names that they bind, in order."""
         scope, inference = self.scope, Inference(self.facts, self.scope)
 
-        def add(node: s.Syntax | None, want: Sort, what: str) -> None:
+        def add(node: Syntax | None, want: Sort, what: str) -> None:
             if node is not None:
                 self.expressions.append(Position(node, want, what, scope=dict(scope)))
 
         for clause in in_order(self.rule):
             match clause:
-                case s.Parameter(name=name, domain=domain, default=default):
+                case Parameter(name=name, domain=domain, default=default):
                     add(domain, LIST, f"the domain of `{name}`")
                     sort = PARAMETER_SORTS.get(clause.sort or "any", ANY)
                     sort = inference.element(domain) if sort == ANY else sort
                     add(default, sort, f"the default of `{name}`")
                     scope[name] = sort
-                case s.Guard(kind=kind, condition=condition):
+                case Guard(kind=kind, condition=condition):
                     add(condition, BOOL, f"the condition of `{kind}`")
-                case s.LetClause(name=name, value=value):
+                case LetClause(name=name, value=value):
                     self.lets[name] = value
                     scope[name] = sort = inference.sort(value)
-                    if name == s.DECREASES:
+                    if name == DECREASES:
                         add(value, LIST if sort.many else NUM, "the value of `decreases`")
                     else:
                         add(value, ANY, "a value")
-                case s.PickClause(name=name, domain=domain):
+                case PickClause(name=name, domain=domain):
                     add(domain, LIST, "the domain of `pick`")
                     scope[name] = inference.element(domain)
 
@@ -486,11 +538,11 @@ class CheckedRule:
         return mentioned(tuple(one.node for one in self.expressions))
 
     @cached_property
-    def binders(self) -> list[s.Parameter | s.LetClause | s.PickClause]:
+    def binders(self) -> list[Parameter | LetClause | PickClause]:
         """Parameters, `let`s and `pick`s, in order."""
         return [*binders(self.rule.parameters, self.rule.clauses)]
 
     @cached_property
-    def parts(self) -> s.Nodes:
+    def parts(self) -> Nodes:
         """Everything the rule says, but its examples."""
         return (*self.rule.parameters, *self.rule.match, *self.rule.clauses, *self.rule.rewrite)

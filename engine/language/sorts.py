@@ -21,8 +21,27 @@ from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
 from ...ir.node import Field
-from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, owners
+from ...ir.text.syntax import (
+    Apply,
+    AxisItem,
+    Between,
+    Choice,
+    Chosen,
+    Comprehension,
+    Group,
+    LetExpression,
+    Member,
+    NameOf,
+    Number,
+    Operation,
+    Prefix,
+    Run,
+    Subscript,
+    Substitution,
+    Syntax,
+    Text,
+)
 from .evaluate import SORT_OF, SORTS, Fact
 
 
@@ -180,17 +199,17 @@ class Inference(Complaining):
     scope: Scope
     complaints: list[Finding] = field(default_factory=list)
 
-    def want(self, node: s.Syntax | None, sort: Sort, place: str) -> Sort:
+    def want(self, node: Syntax | None, sort: Sort, place: str) -> Sort:
         """Check the sort of an expression, if there is one, where `sort` is required, and return it."""
         if node is None:
             return sort
         have = self.sort(node)
-        sum_as_condition = sort == BOOL != have and isinstance(node, s.Operation)  # a sum is never true or false
+        sum_as_condition = sort == BOOL != have and isinstance(node, Operation)  # a sum is never true or false
         if sum_as_condition or not fits(have, sort):
             self.report(f"{place} must be {sort}, and this is {have}", node, self._conversion(have, sort))
         return have
 
-    def want_slots(self, node: s.Syntax, owner: str) -> None:
+    def want_slots(self, node: Syntax, owner: str) -> None:
         """Check the sorts of the slots of an expression."""
         for name, slot in SLOTS[owner].items():
             self.want(getattr(node, name), sort_of(slot.sort), slot.words)
@@ -211,50 +230,50 @@ class Inference(Complaining):
         )
         return f"did you mean `{facts[0]}(..)` of it?" if len(facts) == 1 else f"write {written}"
 
-    def sort(self, node: s.Syntax) -> Sort:
+    def sort(self, node: Syntax) -> Sort:
         """Return the sort of an expression."""
         match node:
-            case s.NameOf():
+            case NameOf():
                 return self.scope.get(node.text) or _RESERVED.get(node.text, ANY)
-            case s.Number() | s.Text():
+            case Number() | Text():
                 return sort_of_value(node.value)
-            case s.AxisItem():
+            case AxisItem():
                 return AXIS
-            case s.Apply():
+            case Apply():
                 return self._apply(node)
-            case s.Operation(op="and" | "or" as op) | s.Prefix(op="not" as op):
+            case Operation(op="and" | "or" as op) | Prefix(op="not" as op):
                 self.want_slots(node, op)
                 return BOOL
-            case s.Operation():
+            case Operation():
                 return self._operation(node, self.sort(node.a), self.sort(node.b))
-            case s.Prefix():
+            case Prefix():
                 return self.want(node.a, EXPR, "what `-` negates")
-            case s.Between():
+            case Between():
                 self.want_slots(node, "Between")
                 return INT.listed
-            case s.Choice():
+            case Choice():
                 self.want_slots(node, "Choice")
                 a, b = self.sort(node.a), self.sort(node.b)
                 return a if a == b else _arithmetic(a, b) if fits(a, NUM) and fits(b, NUM) else ANY
-            case s.Run():
+            case Run():
                 have = self.sort(node.base)
                 if not fits(have, LIST) and have != CONTEXT:
                     self.report(f"`..` splices a list, not {have}", node, "leave `..` out")
                 return have
-            case s.Group(bracket="(", items=(item,)) if not isinstance(item, s.Run | s.AxisItem):
+            case Group(bracket="(", items=(item,)) if not isinstance(item, Run | AxisItem):
                 return self.sort(item)
-            case s.Group():
+            case Group():
                 sorts = {self.sort(item).one for item in node.items}
                 return sorts.pop().listed if len(sorts) == 1 else LIST
-            case s.Comprehension():
+            case Comprehension():
                 _, have = self._each(node, "a comprehension")
                 return LIST if have.many else have.listed
-            case s.LetExpression():
+            case LetExpression():
                 inner = self
                 for let in node.lets:
                     inner = replace(inner, scope={**inner.scope, let.name: inner.sort(let.value)})
                 return inner.sort(node.value)
-            case s.Chosen(costs=costs):
+            case Chosen(costs=costs):
                 chosen, cost = self._each(costs, "`choose`")
                 if not fits(cost.one, NUM):
                     self.report(
@@ -263,25 +282,25 @@ class Inference(Complaining):
                         self._conversion(cost, NUM),
                     )
                 return chosen
-            case s.Subscript():
+            case Subscript():
                 return self._subscript(node)
-            case s.Member():
+            case Member():
                 return self._member(node, self.sort(node.base))
         return ANY
 
-    def element(self, domain: s.Syntax | None) -> Sort:
+    def element(self, domain: Syntax | None) -> Sort:
         """Return the sort of the elements of a domain, if there is one."""
         have = self.want(domain, LIST, "a domain")
         return have.one if fits(have, LIST) else ANY
 
-    def _each(self, node: s.Comprehension, what: str) -> tuple[Sort, Sort]:
+    def _each(self, node: Comprehension, what: str) -> tuple[Sort, Sort]:
         """Return the sorts of the variable and of the value of a comprehension."""
         variable = self.element(node.domain)
         inner = replace(self, scope={**self.scope, node.variable: variable})
         inner.want(node.condition, BOOL, f"the condition of {what}")
         return variable, inner.sort(node.element)
 
-    def _operation(self, node: s.Operation, a: Sort, b: Sort) -> Sort:
+    def _operation(self, node: Operation, a: Sort, b: Sort) -> Sort:
         if node.op in ("in", "not in"):
             if not fits(b, LIST) and b.kind not in ("record", "context"):
                 self.report(f"the right of `{node.op}` is a list, not {b}", node.b)
@@ -290,7 +309,7 @@ class Inference(Complaining):
         if node.op in ("==", "!="):
             if not any(
                 fits(have, other)  # or a dtype beside a dtype: otherwise `f32` is a function, a cast
-                or (other.kind == "dtype" and isinstance(side, s.NameOf) and side.text in DTYPES)
+                or (other.kind == "dtype" and isinstance(side, NameOf) and side.text in DTYPES)
                 for side, have, other in sides
             ):
                 self.report(f"{a} is compared with {b}: never equal", node, "compare values of one sort")
@@ -306,10 +325,10 @@ class Inference(Complaining):
                 )
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
 
-    def _apply(self, node: s.Apply) -> Sort:
+    def _apply(self, node: Apply) -> Sort:
         fact = self.facts.get(node.fn)
         wanted: Iterable[str] = repeat("any")
-        if fact is not None and not any(isinstance(item, s.Run) for item in node.items):
+        if fact is not None and not any(isinstance(item, Run) for item in node.items):
             wanted = chain(fact.arguments, repeat(fact.arguments[-1] if fact.most is None else "any"))
         for n, (item, sort) in enumerate(zip(node.items, wanted), 1):
             self.want(item, sort_of(sort), f"argument {n} of `{node.fn}`")
@@ -317,11 +336,11 @@ class Inference(Complaining):
             return sort_of(fact.result)
         return EXPR if node.fn in FUNCTIONS or node.fn in self.scope else ANY
 
-    def _subscript(self, node: s.Subscript) -> Sort:
+    def _subscript(self, node: Subscript) -> Sort:
         base = self.sort(node.base)
-        if any(isinstance(item, s.Substitution | s.Run) for item in node.items):
+        if any(isinstance(item, Substitution | Run) for item in node.items):
             for item in node.items:
-                if isinstance(item, s.Substitution):
+                if isinstance(item, Substitution):
                     self.sort(item.right)
             return base
         if len(node.items) == 1 and base.many:
@@ -331,7 +350,7 @@ class Inference(Complaining):
             self.report(f"`[..]` reads a list or substitutes, not {base}", node, "leave the brackets out")
         return ANY
 
-    def _member(self, node: s.Member, base: Sort) -> Sort:
+    def _member(self, node: Member, base: Sort) -> Sort:
         if base.many or base.kind in ("int", "num", "bool", "text", "context"):
             self.report(
                 f"`.{node.field}` is read from one statement, axis or record, not from {base}",

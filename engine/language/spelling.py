@@ -8,7 +8,21 @@ from pathlib import Path
 from string import Formatter
 
 from ...ir.text import equations as eq
-from ...ir.text import syntax as s
+from ...ir.text.syntax import (
+    Assign,
+    Choice,
+    Chosen,
+    Comprehension,
+    ForLoop,
+    Group,
+    LetExpression,
+    Nodes,
+    Number,
+    Operation,
+    Prefix,
+    SizeItem,
+    Syntax,
+)
 
 INDENT = "    "
 # Binding strength, loosest first.
@@ -23,72 +37,72 @@ FORMS: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_t
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 
 
-def block(statements: s.Nodes) -> list[str]:
+def block(statements: Nodes) -> list[str]:
     """Return the lines of statements, indented by one level."""
     return [INDENT + line for node in statements for line in statement(node)]
 
 
-def statement(node: s.Syntax) -> list[str]:
+def statement(node: Syntax) -> list[str]:
     """Return the lines of a statement, a clause or a declaration."""
     head, body = expression(node), getattr(node, "body", None)
     return [head] if body is None else [f"{head}:", *block(body)]
 
 
-def items(nodes: s.Nodes) -> str:
+def items(nodes: Nodes) -> str:
     return ", ".join(map(expression, nodes))
 
 
-def expression(node: s.Syntax, strength: int = _TERNARY) -> str:
+def expression(node: Syntax, strength: int = _TERNARY) -> str:
     """Return an expression or item, or the head of a statement; in parentheses if it binds looser than `strength`."""
     text = _text(node)
     if strength == _TERNARY:
         return text
     match node:
-        case s.Operation():
+        case Operation():
             own = _STRENGTH.get(node.op, _COMPARE)
-        case s.Choice() | s.Chosen() | s.LetExpression():
+        case Choice() | Chosen() | LetExpression():
             own = _TERNARY
-        case s.Prefix() | s.Number():
+        case Prefix() | Number():
             own = _NOT if text.startswith("not ") else _UNARY if text.startswith("-") else _POST
         case _:
             return text
     return f"({text})" if own < strength else text
 
 
-def _text(node: s.Syntax) -> str:
+def _text(node: Syntax) -> str:
     match node:
-        case s.Number():
+        case Number():
             return repr(node.value)
-        case s.Operation():
+        case Operation():
             own = _STRENGTH.get(node.op, _COMPARE)
             left, right = expression(node.a, own + (own == _COMPARE)), expression(node.b, own + 1)
             return f"{left}*{right}" if node.op == "*" else f"{left} {node.op} {right}"
-        case s.Prefix():
+        case Prefix():
             return f"not {expression(node.a, _NOT)}" if node.op == "not" else f"-{expression(node.a, _UNARY)}"
-        case s.Group():
+        case Group():
             return f"{node.bracket}{items(node.items)}{_CLOSE[node.bracket]}"
-        case s.Comprehension():
+        case Comprehension():
             return f"{node.bracket}{spelled(node, '{element} for ' + _EACH)}{_CLOSE[node.bracket]}"
-        case s.Chosen():
+        case Chosen():
             return f"choose {spelled(node.costs, _EACH)} {node.word} {expression(node.costs.element)}"
-        case s.SizeItem():
+        case SizeItem():
             step = "{multiple: by }" if node.multiple != 1 else ""
             return spelled(node, "{name}: {low}..{high}" + step + "{hint: hint }")
-        case s.Assign():
+        case Assign():
             types = ": ({types})" if len(node.types) > 1 else "{types:: }"
             return spelled(node, "{target}" + types + " = {value}")
-        case s.ForLoop() | eq.PartLoop():
-            bounds = " in {start!s}..{stop!s}{step!s: by }" if isinstance(node, s.ForLoop) else ""
+        case ForLoop() | eq.PartLoop():
+            bounds = " in {start!s}..{stop!s}{step!s: by }" if isinstance(node, ForLoop) else ""
             return " ".join([spelled(node, "for {var}" + bounds), *map(expression, node.attributes)])
     return spelled(node, FORMS[type(node).__name__])
 
 
-def spelled(node: s.Syntax, form: str) -> str:
+def spelled(node: Syntax, form: str) -> str:
     """Return the text of a node in a form."""
     text = ""
     for literal, field, word, strength in _pieces(form):
         value = getattr(node, field) if field else None
-        if isinstance(value, s.Syntax):
+        if isinstance(value, Syntax):
             value = expression(value, _AT_LEAST[strength])
         elif isinstance(value, tuple):
             value = items(value)

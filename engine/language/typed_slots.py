@@ -25,7 +25,31 @@ from ...ir.text.read_statements import (
     owners,
 )
 from ...ir.text.syntax import children, rebuilt, walk
-from . import core as s
+from .core import (
+    Apply,
+    Assign,
+    AxisItem,
+    CaptureStatement,
+    Comprehension,
+    Group,
+    Guard,
+    Keyword,
+    LetClause,
+    LetExpression,
+    Member,
+    NameOf,
+    Nodes,
+    Number,
+    Parameter,
+    ParamItem,
+    PickClause,
+    SizeItem,
+    Subscript,
+    Syntax,
+    Text,
+    Unit,
+    says_slices,
+)
 from .evaluate import RESERVED
 
 T = TypeVar("T")
@@ -33,7 +57,7 @@ T = TypeVar("T")
 NAME_SORTS = frozenset(("Name", *CLOSED))
 
 
-def shape_of(node: s.Syntax) -> Shape | None:
+def shape_of(node: Syntax) -> Shape | None:
     """Return the shape of a statement, an axis, a parameter or a nested node; None for anything else."""
     reader = _READERS.get(type(node))
     return reader(node) if reader else None
@@ -43,7 +67,7 @@ def _unit(node: Any) -> Shape:
     if node.kind != "kernel":
         raise DplcError("rules on this level speak of kernels, not graphs", node)
     for item in node.ins:
-        if isinstance(item, s.SizeItem):
+        if isinstance(item, SizeItem):
             raise DplcError("sizes stand in the heads of programs, not of rules", item)
     if node.precision:
         raise DplcError("rules keep the precision of a kernel, and do not say it", node)
@@ -56,13 +80,13 @@ def _param(node: Any) -> Shape:
 
 
 _READERS: dict[type, Any] = {
-    **READERS, s.AxisItem: axis_shape, s.Unit: _unit, s.ParamItem: _param,
-    s.CaptureStatement: lambda node: replace(op_shape(node.call, owners()), place=node),
-    s.Apply: lambda node: op_shape(node, VALUE_CLASSES) if node.fn in VALUE_CLASSES else None,
+    **READERS, AxisItem: axis_shape, Unit: _unit, ParamItem: _param,
+    CaptureStatement: lambda node: replace(op_shape(node.call, owners()), place=node),
+    Apply: lambda node: op_shape(node, VALUE_CLASSES) if node.fn in VALUE_CLASSES else None,
 }  # fmt: skip
 
 
-def names(node: object) -> Iterator[s.NameOf]:
+def names(node: object) -> Iterator[NameOf]:
     """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
     stack: list[tuple[Any, frozenset[str]]] = [(node, frozenset())]
     seen = set[tuple[int, frozenset[str]]]()
@@ -70,20 +94,20 @@ def names(node: object) -> Iterator[s.NameOf]:
         node, hidden = stack.pop()
         if node.__class__ is tuple:
             stack.extend([(item, hidden) for item in reversed(node)])
-        elif isinstance(node, s.NameOf):
+        elif isinstance(node, NameOf):
             if node.text not in hidden:
                 yield node
         elif (id(node), hidden) in seen:  # a fact that is written out is one object, at several places
             continue
-        elif isinstance(node, s.Comprehension):
+        elif isinstance(node, Comprehension):
             stack += [((node.element, node.condition), hidden | {node.variable}), (node.domain, hidden)]
-        elif isinstance(node, s.LetExpression):
+        elif isinstance(node, LetExpression):
             parts = []
             for let in node.lets:
                 parts.append((let.value, hidden))
                 hidden = hidden | {let.name}
             stack += [(node.value, hidden), *reversed(parts)]
-        elif isinstance(node, s.Syntax):
+        elif isinstance(node, Syntax):
             seen.add((id(node), hidden))
             stack.extend([(part, hidden) for part in reversed(children(node))])
 
@@ -98,11 +122,11 @@ def mentioned(node: object) -> set[str]:
     return {*reads(node), *(call.fn for call in calls(node))}
 
 
-LEAVES = {s.Number, s.Text, bool, int, float, type(None)}
-_OF_TEXTS = {s.Member, s.Keyword, s.Guard}  # their texts are names of fields, and reasons
+LEAVES = {Number, Text, bool, int, float, type(None)}
+_OF_TEXTS = {Member, Keyword, Guard}  # their texts are names of fields, and reasons
 
 
-def substituted(node: T, known: Mapping[str, s.Syntax], words: bool = True, here: bool = False) -> T:
+def substituted(node: T, known: Mapping[str, Syntax], words: bool = True, here: bool = False) -> T:
     """Replace names by other syntax. A comprehension or a `let` does not capture a name of the inserted syntax.
 
     words: replace also names that are plain text, such as those of loops, axes, roles and functions. here: for a family
@@ -114,44 +138,44 @@ def substituted(node: T, known: Mapping[str, s.Syntax], words: bool = True, here
         kind: Any = node.__class__
         if kind is str:
             given = known.get(node) if words else None
-            return given.text if isinstance(given, s.NameOf) else node
+            return given.text if isinstance(given, NameOf) else node
         if kind in LEAVES:
             return node
         if id(node) not in made:
             made[id(node)] = changed(node, kind)
         return made[id(node)]
 
-    def renamed(at: s.Syntax, bound: tuple[str, ...], scope: object) -> tuple[list[str], dict[str, s.Syntax]]:
+    def renamed(at: Syntax, bound: tuple[str, ...], scope: object) -> tuple[list[str], dict[str, Syntax]]:
         """Return the names that a node binds, new ones where inserted syntax reads them, and what to replace."""
         inner, read = {name: value for name, value in known.items() if name not in bound}, names_in(scope)
         taken = names_in(tuple(value for name, value in inner.items() if name in read))
         fresh = [unused(name, taken | read) if name in taken else name for name in bound]
-        return fresh, inner | {a: s.NameOf(at.span, b) for a, b in zip(bound, fresh) if a != b}
+        return fresh, inner | {a: NameOf(at.span, b) for a, b in zip(bound, fresh) if a != b}
 
     def changed(node: Any, kind: Any) -> Any:
-        if kind is s.NameOf:
+        if kind is NameOf:
             given = known.get(node.text)
             return node if given is None else replace(given, span=node.span) if here else given
         if kind in _OF_TEXTS and not here:
             return rebuilt(node, lambda part: part if part.__class__ is str else change(part))
-        if kind is s.Comprehension:
+        if kind is Comprehension:
             (variable,), inner = renamed(node, (node.variable,), (node.element, node.condition))
             element, condition = substituted((node.element, node.condition), inner, words, here)
-            return s.Comprehension(node.span, node.bracket, element, variable, change(node.domain), condition)
-        if kind is s.LetExpression:
+            return Comprehension(node.span, node.bracket, element, variable, change(node.domain), condition)
+        if kind is LetExpression:
             bound, inner = renamed(node, tuple(let.name for let in node.lets), node)
             values = substituted((*(let.value for let in node.lets), node.value), inner, words, here)
-            lets = (s.LetClause(*let) for let in zip((let.span for let in node.lets), bound, values))
-            return s.LetExpression(node.span, tuple(lets), values[-1])
+            lets = (LetClause(*let) for let in zip((let.span for let in node.lets), bound, values))
+            return LetExpression(node.span, tuple(lets), values[-1])
         return rebuilt(node, change)
 
     found: T = change(node)
     return found
 
 
-def without_lets(node: s.LetExpression) -> s.Syntax:
+def without_lets(node: LetExpression) -> Syntax:
     """Return the value of a `let` expression with the named values in place of their names."""
-    known: dict[str, s.Syntax] = {}
+    known: dict[str, Syntax] = {}
     for let in node.lets:
         known[let.name] = substituted(let.value, known, words=False)
     return substituted(node.value, known, words=False)
@@ -161,7 +185,7 @@ def plain(node: object) -> object:
     """Return a piece of syntax without its spans, for comparison."""
     if isinstance(node, tuple | list):
         return tuple(map(plain, node))
-    if isinstance(node, s.Syntax):
+    if isinstance(node, Syntax):
         return (type(node).__name__, *map(plain, children(node)))
     return node if isinstance(node, str) else repr(node)
 
@@ -171,9 +195,9 @@ def every(node: object, kind: Any) -> Iterator[Any]:
     return (found for found in walk(node) if isinstance(found, kind))
 
 
-def calls(node: object) -> Iterator[s.Apply]:
+def calls(node: object) -> Iterator[Apply]:
     """Return the calls in an expression, outermost first."""
-    return every(node, s.Apply)
+    return every(node, Apply)
 
 
 def says(node: object, fn: str) -> bool:
@@ -183,7 +207,7 @@ def says(node: object, fn: str) -> bool:
 
 def names_in(node: object) -> set[str]:
     """Return the names that an expression mentions."""
-    return {found.text for found in every(node, s.NameOf)}
+    return {found.text for found in every(node, NameOf)}
 
 
 def is_variable(name: str) -> bool:
@@ -191,19 +215,19 @@ def is_variable(name: str) -> bool:
     return name != "_" and name not in RESERVED and name not in CONSTANTS
 
 
-def binders(*parts: s.Nodes) -> Iterator[s.Parameter | s.LetClause | s.PickClause]:
+def binders(*parts: Nodes) -> Iterator[Parameter | LetClause | PickClause]:
     """Yield the parameters, `let`s and `pick`s among some parameters and clauses."""
-    return (part for part in chain.from_iterable(parts) if isinstance(part, s.Parameter | s.LetClause | s.PickClause))
+    return (part for part in chain.from_iterable(parts) if isinstance(part, Parameter | LetClause | PickClause))
 
 
-def targets(line: s.Syntax) -> s.Nodes:
+def targets(line: Syntax) -> Nodes:
     """Return the names that a line defines: one, several as in `(a, b) = mat(v, w)`, or none."""
-    if not isinstance(line, s.Assign) or s.says_slices(line):
+    if not isinstance(line, Assign) or says_slices(line):
         return ()
-    target = line.target.base if isinstance(line.target, s.Subscript) else line.target
-    return target.items if isinstance(target, s.Group) else (target,)
+    target = line.target.base if isinstance(line.target, Subscript) else line.target
+    return target.items if isinstance(target, Group) else (target,)
 
 
-def defined_names(line: s.Syntax) -> list[str]:
+def defined_names(line: Syntax) -> list[str]:
     """Return the texts of these names."""
     return [getattr(target, "text", "") for target in targets(line)]

@@ -12,7 +12,25 @@ import sympy
 
 from ...ir.diagnostic import DplcError
 from ...ir.functions import CAST, COMPARE, FUNCTIONS, LOGICAL
-from ..language import core as s
+from ..language.core import (
+    Apply,
+    Assign,
+    CaseTerm,
+    FoldTerm,
+    FunctionTerm,
+    Group,
+    LetClause,
+    MappedTerm,
+    MatTerm,
+    NameTerm,
+    Nodes,
+    NumberTerm,
+    ReduceTerm,
+    RunTerm,
+    ValueTerm,
+    definitions,
+    term_of,
+)
 from ..language.rule import Rule
 from ..language.spelling import expression
 from ..verify.proofs import required
@@ -57,28 +75,28 @@ class Side:
         self.unknown = set[str]()
 
     # ---- numbers
-    def number(self, term: s.ValueTerm, at: Places) -> Form:
+    def number(self, term: ValueTerm, at: Places) -> Form:
         """Return the value at some indices. Raises Stopped or ByCases."""
         match term:
-            case s.NumberTerm(value=value) if value < math.inf:
+            case NumberTerm(value=value) if value < math.inf:
                 return nf.LOWEST if value == -math.inf else sympy.Rational(value)
-            case s.NameTerm(name=name) if name in self.values:
+            case NameTerm(name=name) if name in self.values:
                 return self.number(self.values[name], at)
-            case s.NameTerm() | s.RunTerm():
+            case NameTerm() | RunTerm():
                 return self._unknown(named(term), at)
-            case s.MatTerm(x=x):
+            case MatTerm(x=x):
                 self.facts.used.add("mat")
                 return self.number(x, at)
-            case s.CaseTerm(cond=cond, a=a, b=b):
+            case CaseTerm(cond=cond, a=a, b=b):
                 sides = (sympy.expand(self.number(x, at)) for x in (a, b))
                 return nf.applied(f"Case {expression(cond)}", *sides, *at.values())
-            case s.MappedTerm(x=x, map=index_map):
+            case MappedTerm(x=x, map=index_map):
                 return self.number(x, {**at, **self._mapped(index_map, at)})
-            case s.ReduceTerm() | s.FoldTerm():
+            case ReduceTerm() | FoldTerm():
                 return self._reduction(term, at)
-            case s.FunctionTerm(fn="where", operands=(condition, a, b)):
+            case FunctionTerm(fn="where", operands=(condition, a, b)):
                 return self.number(a if self.truth(condition, at) else b, at)
-            case s.FunctionTerm():
+            case FunctionTerm():
                 return self._function(term, at)
         raise Stopped(f"`{expression(term.node)}` has no normal form")
 
@@ -118,18 +136,18 @@ class Side:
         axes = facts.regions_of(source_axes(index_map))
         return {region: nf.applied(f"{index_map} {region}", *read) for region in axes}
 
-    def _reduction(self, term: s.ReduceTerm | s.FoldTerm, at: Places) -> Form:
+    def _reduction(self, term: ReduceTerm | FoldTerm, at: Places) -> Form:
         """Return a reduction: a part of a tuple monoid by its closed form, without one as an unknown reduction."""
         fresh = {region: sympy.Dummy(region) for axes in term.over for region in self.facts.regions_of(axes.name)}
         bound = set(fresh.values())
-        part, args = (term.fn, (term.x,)) if isinstance(term, s.ReduceTerm) else (term.part, term.args)
+        part, args = (term.fn, (term.x,)) if isinstance(term, ReduceTerm) else (term.part, term.args)
         first, *others = (sympy.expand(self.number(x, {**at, **fresh})) for x in args)
         self.facts.used.add(part if part in LAWS else "fold")
         if part == "add":
             return nf.total(bound, first)
         if part == "online.m":
             return nf.fold("maximum", bound, first)
-        if isinstance(term, s.ReduceTerm):
+        if isinstance(term, ReduceTerm):
             return nf.fold(part, bound, first)
         if part in ("welford.mean", "welford.q"):
             mean = nf.total(bound, first) / nf.total(bound, sympy.S.One)
@@ -139,14 +157,14 @@ class Side:
             return nf.total(bound, sympy.exp(first - (0 if self._is_lowest(top) else top)) * others[0])
         return nf.closed("fold", bound, nf.applied(part, first, *others))
 
-    def _function(self, term: s.FunctionTerm, at: Places) -> Form:
+    def _function(self, term: FunctionTerm, at: Places) -> Form:
         fn, values = term.fn, [sympy.expand(self.number(operand, at)) for operand in term.operands]
         if fn in LAWS:
             self.facts.used.add(fn)
         kind = kind_of(term)
         if kind == CAST:
             (operand,) = term.operands
-            if isinstance(operand, s.NumberTerm) or self.facts.exact(fn, getattr(operand, "name", "")):
+            if isinstance(operand, NumberTerm) or self.facts.exact(fn, getattr(operand, "name", "")):
                 return values[0]
         plain, ordered = fn in ARITHMETIC and not term.runs, kind and FUNCTIONS[fn].commutative
         made = nf.applied(fn, *(sorted(values, key=sympy.default_sort_key) if ordered else values))
@@ -157,23 +175,23 @@ class Side:
         return ARITHMETIC[fn](*values) if plain else made
 
     # ---- truth values
-    def truth(self, term: s.ValueTerm, at: Places) -> bool:
+    def truth(self, term: ValueTerm, at: Places) -> bool:
         """Return whether a condition holds. Raises ByCases for one that is undecided."""
         match term:
-            case s.NumberTerm(value=value):
+            case NumberTerm(value=value):
                 return bool(value)
-            case s.NameTerm(name=name) if name in self.values:
+            case NameTerm(name=name) if name in self.values:
                 return self.truth(self.values[name], at)
-            case s.NameTerm():
+            case NameTerm():
                 name = named(term)
                 return self._decided(nf.applied(f"holds {name}", *map(at.get, self.facts.varies(name))))
-            case s.FunctionTerm(fn="logical_not", operands=(a,)):
+            case FunctionTerm(fn="logical_not", operands=(a,)):
                 return not self.truth(a, at)
-            case s.FunctionTerm(fn="logical_and" | "logical_or" as fn, operands=operands):
+            case FunctionTerm(fn="logical_and" | "logical_or" as fn, operands=operands):
                 return (all if fn == "logical_and" else any)([self.truth(operand, at) for operand in operands])
             case (
-                s.FunctionTerm(fn="isinf", operands=(a,))
-                | s.FunctionTerm(fn="equal", operands=(a, s.NumberTerm(value=nf.LOWEST)))
+                FunctionTerm(fn="isinf", operands=(a,))
+                | FunctionTerm(fn="equal", operands=(a, NumberTerm(value=nf.LOWEST)))
             ):
                 return self._is_lowest(self.number(a, at))
         raise Stopped(f"the condition `{expression(term.node)}` has no law")
@@ -203,12 +221,12 @@ def named(term: Form) -> Form:
 # ---- One rule.
 
 
-def defined(block: s.Nodes) -> dict[str, s.ValueTerm]:
+def defined(block: Nodes) -> dict[str, ValueTerm]:
     """Return the values of a side by name, also of `(a, b) = mat(v, w)`."""
     match block:
-        case (s.Assign(target=s.Group(items=names), value=s.Apply(fn="mat", items=given)),):
-            return {expression(name): s.term_of(x) for name, x in zip(names, given, strict=True)}
-    return s.definitions(block)
+        case (Assign(target=Group(items=names), value=Apply(fn="mat", items=given)),):
+            return {expression(name): term_of(x) for name, x in zip(names, given, strict=True)}
+    return definitions(block)
 
 
 def prove(rule: Rule) -> Equation:
@@ -228,7 +246,7 @@ def prove(rule: Rule) -> Equation:
 def _laws(rule: Rule, conditions: Sequence[str]) -> set[str]:
     """Return the laws of a proof from some conditions of a rule. Raises Stopped or DplcError."""
     left, right = defined(rule.match), defined(rule.rewrite)
-    lets = {let.name: f"{let.name} = {expression(let.value)}" for let in rule.clauses if isinstance(let, s.LetClause)}
+    lets = {let.name: f"{let.name} = {expression(let.value)}" for let in rule.clauses if isinstance(let, LetClause)}
     facts = Assumptions(conditions, lets, left, right)
     count = len(right) - len(rule.rewrite) + 1  # two of `(a, b) = mat(v, w)`
     for pair in zip(sorted([*left][-count:]), sorted([*right][-count:]), strict=True):

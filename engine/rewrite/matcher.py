@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError
 from ...ir.node import Expr, Node
-from ..language import core as s
+from ..language.core import CaptureStatement, Number, Operation, PassStatement, Prefix, Syntax, bare
 from ..language.evaluate import Value
 
 LOOPS, DEEPEST = 18, 85  # loops in a function, of which Python nests twenty; levels of indentation: a hundred
@@ -73,7 +73,7 @@ class Matcher(abc.ABC, Generic[Item]):
         self.reports = reports
         self.symbols: dict[str, Symbol] = {}
         self.matched = 0  # steps of the pattern that have matched so far
-        self.here: tuple[s.Syntax, str] | None = None  # the step being matched, and what it is compared with
+        self.here: tuple[Syntax, str] | None = None  # the step being matched, and what it is compared with
 
     # ---- lines
     def put(self, *lines: str) -> None:
@@ -102,7 +102,7 @@ class Matcher(abc.ABC, Generic[Item]):
         if fail is not None:
             self.fail = fail
 
-    def loop(self, header: str, place: s.Syntax) -> None:
+    def loop(self, header: str, place: Syntax) -> None:
         """Open a loop for a choice. At Python's nesting limit, the rest goes into a function of its own."""
         if self.loops >= LOOPS:
             if self.inner is None:
@@ -147,14 +147,14 @@ class Matcher(abc.ABC, Generic[Item]):
         return self.scope[name]
 
     # ---- failing and binding
-    def reject(self, condition: str, expected: s.Syntax | None = None, found: str = "None") -> None:
+    def reject(self, condition: str, expected: Syntax | None = None, found: str = "None") -> None:
         """Give this attempt up if the condition holds."""
         place = self.here if expected is None else (expected, found)
         report = f"near({self.matched}, {self.constant(place[0])}, {place[1]}); " if self.reports and place else ""
         self.put(f"if {condition}: {report}{self.fail}")
 
     @contextlib.contextmanager
-    def at(self, place: s.Syntax, x: str) -> Iterator[str]:
+    def at(self, place: Syntax, x: str) -> Iterator[str]:
         """Yield a local that holds the value matched against a piece of the pattern; near misses name that piece."""
         before, x = self.here, self.held(x)
         if self.reports == "parts":
@@ -211,48 +211,48 @@ class Matcher(abc.ABC, Generic[Item]):
 
     # ---- index expressions
     @abc.abstractmethod
-    def operand(self, node: s.Syntax, x: str) -> None:
+    def operand(self, node: Syntax, x: str) -> None:
         """Match an operand of an index expression."""
 
-    def computed(self, node: s.Syntax, x: str) -> None:
+    def computed(self, node: Syntax, x: str) -> None:
         """Match an operation on index expressions, a sum in any order of its terms."""
-        if isinstance(node, s.Prefix) or (isinstance(node, s.Operation) and node.op in ("+", "-", "*")):
+        if isinstance(node, Prefix) or (isinstance(node, Operation) and node.op in ("+", "-", "*")):
             return self.total(node, x)
-        if not isinstance(node, s.Operation) or node.op not in e.OPERATORS:
+        if not isinstance(node, Operation) or node.op not in e.OPERATORS:
             raise DplcError("this is not a pattern of an expression", node)
         self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
         return self.operands(node, f"{x}.a", f"{x}.b")
 
-    def operands(self, node: s.Operation, a: str, b: str) -> None:
+    def operands(self, node: Operation, a: str, b: str) -> None:
         self.operand(node.a, a)
         self.operand(node.b, b)
 
-    def total(self, node: s.Syntax, x: str) -> None:
+    def total(self, node: Syntax, x: str) -> None:
         """Match a sum: each of its terms against any remaining term of the value, numbers last."""
         addends = _addends(node, 1)
         known = [self.multiple(sign, part) for sign, part in addends]
         if None not in known:  # no choice: all its terms are known
             self.reject(f"not is_sum({x}, ({', '.join(map(str, known))},))")
             return
-        parts = sorted(addends, key=lambda part: isinstance(part[1], s.Number))
+        parts = sorted(addends, key=lambda part: isinstance(part[1], Number))
         terms = [self.local("p") for _ in parts]
         self.loop(f"for {', '.join(terms)}, in summands({x}, {len(parts)}):", node)
         for (sign, part), term in zip(parts, terms, strict=True):
             given = f"({term}[0], {sign}*{term}[1])"
-            if isinstance(part, s.Operation) and part.op == "*":
+            if isinstance(part, Operation) and part.op == "*":
                 a, b = self.local("a"), self.local("b")
                 self.loop(f"for {a}, {b} in factors{given}:", node)
                 self.operands(part, a, b)
             else:
                 self.operand(part, self.held(f"multiply{given}"))
 
-    def multiple(self, sign: int, part: s.Syntax) -> str | None:
+    def multiple(self, sign: int, part: Syntax) -> str | None:
         """Return the text of a term and its coefficient, if it is a number, or a known name times a number."""
-        if isinstance(part, s.Operation) and part.op == "*" and isinstance(part.b, s.Number):
+        if isinstance(part, Operation) and part.op == "*" and isinstance(part.b, Number):
             if not isinstance(part.b.value, int):
                 return None
             sign, part = sign * part.b.value, part.a
-        if isinstance(part, s.Number):
+        if isinstance(part, Number):
             return f"(1, {sign * part.value})"
         symbol = self.symbols.get(getattr(part, "text", ""))
         return f"({symbol.text}, {sign})" if symbol and symbol.kind == "value" else None
@@ -277,7 +277,7 @@ class Matcher(abc.ABC, Generic[Item]):
                 last = not any(flexible[position + 1 :]) and (closed or following is None)
                 base = self.stretch(item, whole, at, size, (rest, following) if last else rest)
                 offset = 0
-                closed = closed and (not last or isinstance(item, s.CaptureStatement))
+                closed = closed and (not last or isinstance(item, CaptureStatement))
                 continue
             if in_block:
                 self.reject(f"{at} >= {size}", item)
@@ -287,10 +287,10 @@ class Matcher(abc.ABC, Generic[Item]):
         end = _sum(base, offset)
         if closed:
             there = f"{whole}[{end}] if {end} < {size} else None"
-            self.reject(f"{end} != {size}", s.PassStatement(items[-1].span) if items and not self.sort else None, there)
+            self.reject(f"{end} != {size}", PassStatement(items[-1].span) if items and not self.sort else None, there)
         return end
 
-    def run(self, item: s.Syntax, name: str, role: str | None, whole: str, at: str, size: str, rest: Rest) -> str:
+    def run(self, item: Syntax, name: str, role: str | None, whole: str, at: str, size: str, rest: Rest) -> str:
         """Match `xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins."""
         end, role = self.local("j"), role and self.constant(role)
         if isinstance(rest, tuple):
@@ -347,13 +347,13 @@ def _factors(atom: Expr, n: int) -> Iterator[tuple[Expr, Expr]]:
         yield from ((atom, n), (n, atom))
 
 
-def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
-    match s.bare(node):
-        case s.Operation(op="+" | "-" as op, a=a, b=b):
+def _addends(node: Syntax, sign: int) -> list[tuple[int, Syntax]]:
+    match bare(node):
+        case Operation(op="+" | "-" as op, a=a, b=b):
             return _addends(a, sign) + _addends(b, sign if op == "+" else -sign)
-        case s.Prefix(op="-", a=a):
+        case Prefix(op="-", a=a):
             return _addends(a, -sign)
-        case s.Operation(op="*", a=a) as product if isinstance(negated := s.bare(a), s.Prefix) and negated.op == "-":
+        case Operation(op="*", a=a) as product if isinstance(negated := bare(a), Prefix) and negated.op == "-":
             return _addends(replace(product, a=negated.a), -sign)
         case other:
             return [(sign, other)]

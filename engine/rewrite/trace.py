@@ -39,8 +39,23 @@ from ...ir.tensor import (
 from ...ir.text.print_statements import print_expr, print_statement, print_value
 from ...ir.text.programs import print_program, print_unit
 from ...ir.text.sizes import print_condition
-from ..language import core as s
-from ..language.core import walk
+from ..language.core import (
+    DECREASES,
+    Comprehension,
+    Group,
+    Guard,
+    LetClause,
+    NameOf,
+    Number,
+    Operation,
+    Parameter,
+    PassStatement,
+    Prefix,
+    Syntax,
+    Text,
+    bare,
+    walk,
+)
 from ..language.definitions import line_of
 from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions, Value
 from ..language.rule import Rule
@@ -82,7 +97,7 @@ def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
     else:
         said, hint = f"{last} fires on what it made", "add a condition that fails on what the rule made"
     if "repeat" in rule.attributes:
-        hint += f", or `{s.DECREASES} N`: a number N that every firing makes smaller"
+        hint += f", or `{DECREASES} N`: a number N that every firing makes smaller"
     return DplcError(f"{what}: {said}", rule, hint, shown_steps(steps[:STEPS]))
 
 
@@ -95,7 +110,7 @@ def is_strict() -> bool:
 
 def not_smaller(step: RewriteStep, kernel: str, last: Value, value: Value) -> DplcError:
     """Return the error for a firing of a rule that does not make smaller what it `decreases`."""
-    place = next(c for c in step.rule.clauses if isinstance(c, s.LetClause) and c.name == s.DECREASES)
+    place = next(c for c in step.rule.clauses if isinstance(c, LetClause) and c.name == DECREASES)
     what = f"rule `{step.rule.name}` does not decrease `{written(place.value)}` in kernel {kernel}"
     what += f": it was {show(last)} at one firing and is {show(value)} at the next"
     return DplcError(
@@ -192,10 +207,10 @@ BOUND = 240  # characters of what a pattern bound
 LENGTH = 60  # characters of a value; what is longer is left out
 Called = Mapping[Term, str]  # what values are called in the program
 NAMELESS: Called = MappingProxyType({})
-_ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value its text or its names tell
+_ALONE = (NameOf, Number, Text, Group, Comprehension)  # whose value its text or its names tell
 
 
-def what_it_saw(guard: s.Guard, env: Environment, expressions: Expressions, called: Called = NAMELESS) -> str:
+def what_it_saw(guard: Guard, env: Environment, expressions: Expressions, called: Called = NAMELESS) -> str:
     """Return `[size(axes) <= most; most=4, size(axes)=7]`, and the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
@@ -214,7 +229,7 @@ def held(rule: Rule, env: Environment, expressions: Expressions, called: Called 
     return tuple(f"{g.kind} {what_it_saw(g, env, expressions, called)[1:-1]}" for g in rule.guards)
 
 
-def _compared(condition: s.Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
+def _compared(condition: Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
     """Return the sides of comparisons with their values; a side without a value is left out."""
     sides = dict[str, str]()
     for side in _sides(condition):
@@ -230,20 +245,20 @@ def _compared(condition: s.Syntax, env: Environment, expressions: Expressions) -
     return sides
 
 
-def _sides(node: s.Syntax, among: bool = False) -> tuple[s.Syntax, ...]:
+def _sides(node: Syntax, among: bool = False) -> tuple[Syntax, ...]:
     """Return the operands of the comparisons in a condition, and the calls that `and` or `or` combines."""
-    match s.bare(node):
-        case s.Prefix(op="not", a=a):
+    match bare(node):
+        case Prefix(op="not", a=a):
             return _sides(a, among)
-        case s.Operation(op="and" | "or", a=a, b=b):
+        case Operation(op="and" | "or", a=a, b=b):
             return _sides(a, True) + _sides(b, True)
-        case s.Operation(op=op, a=a, b=b) if op in (*e.COMPARISONS, "in", "not in"):
+        case Operation(op=op, a=a, b=b) if op in (*e.COMPARISONS, "in", "not in"):
             return a, b
         case other:
             return (other,) * among
 
 
-def written(node: s.Syntax) -> str:
+def written(node: Syntax) -> str:
     """Return the text of a piece of a rule, on one line."""
     span = node.span
     lines = [span.source.line(number) for number in range(span.line, span.end_line + 1)]
@@ -252,14 +267,12 @@ def written(node: s.Syntax) -> str:
     return " ".join(line.strip() for line in lines)
 
 
-def _policy_in(node: s.Syntax) -> dict[str, str]:
+def _policy_in(node: Syntax) -> dict[str, str]:
     """Return the policy numbers of a condition: nodes that hold a value where the text has a name."""
     return {
-        written(x): show(
-            x.value if isinstance(x, s.Number) else tuple(getattr(part, "value", part) for part in x.items)
-        )
+        written(x): show(x.value if isinstance(x, Number) else tuple(getattr(part, "value", part) for part in x.items))
         for x in walk(node)
-        if isinstance(x, s.Number | s.Group) and written(x).isidentifier()
+        if isinstance(x, Number | Group) and written(x).isidentifier()
     }
 
 
@@ -383,7 +396,7 @@ class Refusal:
         return self.render()
 
 
-def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, term: Term | None = None) -> Refusal:
+def failed_guard(rule: Rule, guard: Guard, env: Environment, depth: int = 0, term: Term | None = None) -> Refusal:
     """Return the refusal of a guard that did not hold in an environment."""
     seen = dict(env)  # the values of now: later clauses bind more
 
@@ -618,22 +631,22 @@ class Evidence:
     def __init__(self, rule: Rule):
         self.rule = rule
         self.refusals: list[Refusal] = []
-        self.nearest: tuple[int, bool, s.Syntax | None, Node | None] = 0, False, None, None
+        self.nearest: tuple[int, bool, Syntax | None, Node | None] = 0, False, None, None
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
-    def near(self, matched: int, expected: s.Syntax, found: Node | None) -> None:
+    def near(self, matched: int, expected: Syntax, found: Node | None) -> None:
         """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, True) > self.nearest[:2]:  # else it is no nearer, however alike
             alike = type(found) is getattr(shape_of(expected), "cls", None)
             if (matched, alike) > self.nearest[:2]:
                 self.nearest = matched, alike, expected, found
 
-    def guard(self, guard: s.Guard, depth: int, env: Environment) -> None:
+    def guard(self, guard: Guard, depth: int, env: Environment) -> None:
         self.note_open(env.get(UNDECIDED))
         self.refusals.append(failed_guard(self.rule, guard, env, depth))
 
-    def domain(self, place: s.Parameter, depth: int, which: str, value: Value, domain: tuple[Value, ...]) -> None:
+    def domain(self, place: Parameter, depth: int, which: str, value: Value, domain: tuple[Value, ...]) -> None:
         def text(called: Called) -> str:
             off = " (no value of it would pay here)" if which else ""
             shown = ", ".join((*map(show, domain[:12]), *["..."] * (len(domain) > 12)))
@@ -672,13 +685,13 @@ class Evidence:
         def text(called: Called) -> str:
             end = "the end of the block"
             place = end if found is None else f"`{first_line(found)}`"
-            wanted = end if isinstance(expected, s.PassStatement) else f"`{written_head(expected)}`"
+            wanted = end if isinstance(expected, PassStatement) else f"`{written_head(expected)}`"
             near = f"nearest miss after {matched} statement{'' if matched == 1 else 's'}"
             return f"the pattern matches nowhere; {near}: expected {wanted}, found {place}"
 
         return Refusal(rule, expected.span, text, -1)
 
 
-def written_head(node: s.Syntax) -> str:
+def written_head(node: Syntax) -> str:
     """Return the first line of a statement of a rule, as written."""
     return node.span.source.line(node.span.line).split("#")[0].strip()

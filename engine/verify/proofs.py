@@ -17,7 +17,34 @@ from itertools import combinations_with_replacement, islice, permutations, produ
 from typing import Any
 
 from ...ir.expr import COMPARISONS
-from ..language import core as s
+from ..language.core import (
+    Apply,
+    AxisItem,
+    Between,
+    CaptureStatement,
+    Choice,
+    EachBlock,
+    ForLoop,
+    Group,
+    IfBlock,
+    Keyword,
+    LetClause,
+    LetExpression,
+    Member,
+    NameOf,
+    Nodes,
+    Number,
+    Operation,
+    Prefix,
+    Run,
+    RunStatement,
+    Statement,
+    Subscript,
+    Substitution,
+    Syntax,
+    UseRule,
+    bare,
+)
 from ..language.rule import Rule
 from ..language.spelling import expression
 from ..language.typed_slots import names_in, without_lets
@@ -99,7 +126,7 @@ class Integers:
 
     def __init__(self, rule: Rule, known: Mapping[str, int] | None = None):
         self.z3, self.rule, self.known = solver_module(), rule, known
-        self.lets = {c.name: c.value for c in rule.clauses if isinstance(c, s.LetClause)}
+        self.lets = {c.name: c.value for c in rule.clauses if isinstance(c, LetClause)}
         self.domains = {p.name: p.domain for p in rule.parameters if p.domain is not None}
         self.unknowns: dict[str, Integer] = {}
         self.conditions: dict[str, tuple[str, ...]] = {}
@@ -109,7 +136,7 @@ class Integers:
     def premises(self) -> list[Truth]:
         """Constraints of the domains of parameters and of the guards, as far as integers express them."""
         constraints = []
-        domains = (s.Operation(d.span, "in", s.NameOf(d.span, name), d) for name, d in self.domains.items())
+        domains = (Operation(d.span, "in", NameOf(d.span, name), d) for name, d in self.domains.items())
         for condition in (*domains, *required(self.rule)):
             with contextlib.suppress(Unknown):
                 constraints.append(self.truth(condition, {}))
@@ -121,52 +148,52 @@ class Integers:
             self.unknowns[name] = self.z3.Int(name) if self.known is None else self.known.get(name, 1)
         return self.unknowns[name]
 
-    def number(self, node: s.Syntax, scope: Scope) -> Integer:
+    def number(self, node: Syntax, scope: Scope) -> Integer:
         """Return the integer value of an expression. Raises Unknown."""
-        match s.bare(node):
-            case s.Number(value=int(value)):
+        match bare(node):
+            case Number(value=int(value)):
                 return value
-            case s.NameOf(text=name):
+            case NameOf(text=name):
                 if name in scope:
                     return scope[name]
                 if name in self.lets:
                     with contextlib.suppress(Unknown):
                         return self.number(self.lets[name], scope)
                 return self.unknown(name)
-            case s.Prefix(op="-", a=a):
+            case Prefix(op="-", a=a):
                 return -self.number(a, scope)
-            case s.Operation(op=op, a=a, b=b) | s.Apply(fn=op, items=(a, b)) if op in ARITHMETIC:
+            case Operation(op=op, a=a, b=b) | Apply(fn=op, items=(a, b)) if op in ARITHMETIC:
                 return ARITHMETIC[op](self.number(a, scope), self.number(b, scope))
-            case s.Choice(condition=condition, a=a, b=b):
+            case Choice(condition=condition, a=a, b=b):
                 try:
                     holds = self.truth(condition, scope)
                 except Unknown:  # either may be
                     holds = self.z3.Bool(expression(condition)) if self.known is None else True
                 return either(holds, self.number(a, scope), self.number(b, scope))
-            case s.Apply(fn="max" | "min" as fn, items=(s.Group() as items,)):
+            case Apply(fn="max" | "min" as fn, items=(Group() as items,)):
                 first = operator.ge if fn == "max" else operator.le
                 return reduce(lambda a, b: either(first(a, b), a, b), self.elements(items, scope))
-            case s.LetExpression() as named:
+            case LetExpression() as named:
                 return self.number(without_lets(named), scope)
-            case s.Apply() | s.Member() | s.Subscript() as asked_for:
+            case Apply() | Member() | Subscript() as asked_for:
                 return self.unknown(expression(asked_for))  # one for each query
             case other:
                 raise Unknown(f"`{expression(other)}` is not an integer")
 
-    def truth(self, node: s.Syntax, scope: Scope) -> Truth:
+    def truth(self, node: Syntax, scope: Scope) -> Truth:
         """Return the truth value of a condition. Raises Unknown."""
-        match s.bare(node):
-            case s.NameOf(text=name):
+        match bare(node):
+            case NameOf(text=name):
                 return self._condition(name, scope)
-            case s.LetExpression() as named:
+            case LetExpression() as named:
                 return self.truth(without_lets(named), scope)
-            case s.Prefix(op="not", a=a):
+            case Prefix(op="not", a=a):
                 return negated(self.truth(a, scope))
-            case s.Operation(op="and" | "or" as op, a=a, b=b):
+            case Operation(op="and" | "or" as op, a=a, b=b):
                 return joined(op, self.truth(a, scope), self.truth(b, scope))
-            case s.Operation(op=op, a=a, b=b) if op in COMPARISONS:
+            case Operation(op=op, a=a, b=b) if op in COMPARISONS:
                 return COMPARISONS[op](self.number(a, scope), self.number(b, scope))
-            case s.Operation(op="in", a=a, b=b):
+            case Operation(op="in", a=a, b=b):
                 return self.member(self.number(a, scope), b, scope)
             case other:
                 raise Unknown(f"`{expression(other)}` is not a comparison of integers")
@@ -182,29 +209,29 @@ class Integers:
         given = [scope.get(x, self.unknown(f"{x} outside")) for x in self.conditions[name]]
         return self.z3.Function(f"{name}?", *(self.z3.IntSort() for _ in given), self.z3.BoolSort())(*given)
 
-    def member(self, value: Integer, domain: s.Syntax, scope: Scope) -> Truth:
+    def member(self, value: Integer, domain: Syntax, scope: Scope) -> Truth:
         """Return whether a number is in a domain of the rule language. Raises Unknown."""
         match domain:
-            case s.Apply(fn="divisors", items=(whole,)):
+            case Apply(fn="divisors", items=(whole,)):
                 return joined("and", value >= 1, remainder(self.number(whole, scope), value) == 0)
-            case s.NameOf(text=name) if name in self.lets:
+            case NameOf(text=name) if name in self.lets:
                 return self.member(value, self.lets[name], scope)
         return joined("or", *(value == element for element in self.elements(domain, scope)))
 
-    def elements(self, domain: s.Syntax, scope: Scope) -> list[Integer]:
+    def elements(self, domain: Syntax, scope: Scope) -> list[Integer]:
         """Return the numbers of a domain, in order. Raises Unknown where they cannot be listed."""
         match domain:
-            case s.NameOf(text=name) if name in self.lets:
+            case NameOf(text=name) if name in self.lets:
                 return self.elements(self.lets[name], scope)
-            case s.Group(items=items):
+            case Group(items=items):
                 return [
                     number
                     for item in items
                     for number in (
-                        self.elements(item.base, scope) if isinstance(item, s.Run) else [self.number(item, scope)]
+                        self.elements(item.base, scope) if isinstance(item, Run) else [self.number(item, scope)]
                     )
                 ]
-            case s.Apply(fn="pow2", items=ends):
+            case Apply(fn="pow2", items=ends):
                 low, high = (self.number(end, scope) for end in ends)
                 if isinstance(low, int) and isinstance(high, int):
                     return [power for power in POWERS if low <= power <= high]
@@ -219,13 +246,13 @@ class Integers:
         return {name: values for name, values in few.items() if values and all(type(n) is int for n in values)}
 
 
-def required(rule: Rule) -> Iterator[s.Syntax]:
+def required(rule: Rule) -> Iterator[Syntax]:
     """Yield what the guards of a rule require: of a conjunction, each part."""
 
     waiting = [guard.condition for guard in reversed(rule.required)]
     while waiting:
         match waiting.pop():
-            case s.Operation(op="and", a=a, b=b):
+            case Operation(op="and", a=a, b=b):
                 waiting += (b, a)
             case part:
                 yield part
@@ -236,7 +263,7 @@ def asked(rule: Rule, fact: str) -> list[list[str]]:
     return [
         [getattr(item, "text", "") for item in part.items]
         for part in required(rule)
-        if isinstance(part, s.Apply) and part.fn == fact
+        if isinstance(part, Apply) and part.fn == fact
     ]
 
 
@@ -370,10 +397,10 @@ class LoopRange:
     """
 
     name: str
-    form: s.Syntax
-    extents: s.Nodes
-    start: s.Syntax | None = None
-    step: s.Syntax | None = None
+    form: Syntax
+    extents: Nodes
+    start: Syntax | None = None
+    step: Syntax | None = None
 
 
 @dataclass(frozen=True)
@@ -386,8 +413,8 @@ class RunOccurrence:
 
     run: str = ""
     loops: tuple[LoopRange, ...] = ()
-    conditions: s.Nodes = ()
-    moves: tuple[s.Substitution, ...] = ()
+    conditions: Nodes = ()
+    moves: tuple[Substitution, ...] = ()
     changed: bool = False
     listed: bool = False
 
@@ -398,44 +425,44 @@ class RunOccurrence:
         loops = [(loop.name, *map(expression, loop.extents)) for loop in self.loops]
         return loops, steps, [*map(expression, self.conditions)]
 
-    def image(self, old: LoopRange) -> s.Syntax:
+    def image(self, old: LoopRange) -> Syntax:
         """Return the expression for an old index here: by default, the index itself."""
         text = expression(old.form)
         return next((move.right for move in self.moves if expression(move.left) == text), old.form)
 
 
 def occurrences(
-    block: Iterable[s.Syntax], lets: Mapping[str, s.Syntax], around: RunOccurrence = RunOccurrence()
+    block: Iterable[Syntax], lets: Mapping[str, Syntax], around: RunOccurrence = RunOccurrence()
 ) -> Iterator[RunOccurrence]:
     """Yield the runs of a pattern or a template, in order."""
     for node in block:
         inner, found = around, list[tuple[Any, ...]]()
         match node:
-            case s.CaptureStatement(name=name):
+            case CaptureStatement(name=name):
                 yield replace(around, run=name)
-            case s.RunStatement(run=s.Run(base=base), changes=changes):
-                if isinstance(base, s.NameOf) and isinstance(lets.get(base.text), s.Subscript):
+            case RunStatement(run=Run(base=base), changes=changes):
+                if isinstance(base, NameOf) and isinstance(lets.get(base.text), Subscript):
                     base = lets[base.text]
-                items, base = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
-                when = (change.value for change in changes if isinstance(change, s.Keyword) and change.name == "when")
+                items, base = (base.items, base.base) if isinstance(base, Subscript) else ((), base)
+                when = (change.value for change in changes if isinstance(change, Keyword) and change.name == "when")
                 yield replace(
                     around,
                     run=getattr(base, "text", ""),
-                    moves=tuple(item for item in items if isinstance(item, s.Substitution)),
+                    moves=tuple(item for item in items if isinstance(item, Substitution)),
                     conditions=(*around.conditions, *when),
-                    changed=any(isinstance(change, s.UseRule) for change in changes),
+                    changed=any(isinstance(change, UseRule) for change in changes),
                 )
-            case s.Statement(call=s.Apply(fn="Tile", items=items)):
-                found = [(axis.name, axis.extent) for axis in items if isinstance(axis, s.AxisItem)]
-            case s.ForLoop(var=name):
+            case Statement(call=Apply(fn="Tile", items=items)):
+                found = [(axis.name, axis.extent) for axis in items if isinstance(axis, AxisItem)]
+            case ForLoop(var=name):
                 found = [(name, node.stop, node.start, node.step)]
-            case s.EachBlock(variable=name, domain=s.Between(a=start, b=stop)):
+            case EachBlock(variable=name, domain=Between(a=start, b=stop)):
                 found = [(name, stop, start)]
-            case s.EachBlock():
+            case EachBlock():
                 inner = replace(around, listed=True)
-            case s.IfBlock(condition=condition):
+            case IfBlock(condition=condition):
                 inner = replace(around, conditions=(*around.conditions, condition))
-        loops = (LoopRange(name, s.NameOf(node.span, name), (stop,), *rest) for name, stop, *rest in found)
+        loops = (LoopRange(name, NameOf(node.span, name), (stop,), *rest) for name, stop, *rest in found)
         inner = replace(inner, loops=(*inner.loops, *loops))
         yield from occurrences(getattr(node, "body", None) or (), lets, inner)
 
@@ -460,7 +487,7 @@ def _read_as_one(rule: Rule, old: RunOccurrence, found: Sequence[RunOccurrence])
     loops = {loop.name: loop for loop in old.loops}
     pairs = [names[1:3] for names in asked(rule, "strided") if names[0] == old.run]
     one: dict[str, LoopRange] = {}
-    for left in (move.left for place in found for move in place.moves if not isinstance(move.left, s.NameOf)):
+    for left in (move.left for place in found for move in place.moves if not isinstance(move.left, NameOf)):
         names = [name for name in loops if name in names_in(left)]
         if names in pairs:
             extents = tuple(extent for name in names for extent in loops[name].extents)
@@ -517,7 +544,7 @@ class Claim(Integers):
         super().__init__(rule, known)
         self.before, self.after = before, after
         self.once = before.run not in {name for name, *_ in asked(rule, "plain")}
-        opaque = (condition.text for condition in before.conditions if isinstance(condition, s.NameOf))
+        opaque = (condition.text for condition in before.conditions if isinstance(condition, NameOf))
         self.conditions = dict.fromkeys(opaque, tuple(loop.name for loop in before.loops))
 
     @property
@@ -592,7 +619,7 @@ class Claim(Integers):
             if loop.step:
                 constraints.append(remainder(value - start, step) == 0)
         for condition in place.conditions:
-            if isinstance(condition, s.NameOf) or names_in(condition) & {loop.name for loop in place.loops}:
+            if isinstance(condition, NameOf) or names_in(condition) & {loop.name for loop in place.loops}:
                 constraints.append(self.truth(condition, scope))
         return constraints
 

@@ -20,8 +20,64 @@ from lark.tree import Meta
 from ..diagnostic import DplcError, Source, Span, closest
 from ..expr import OPERATORS, binary, invert, negate
 from . import equations as q
-from . import syntax as s
-from .syntax import words_in
+from .syntax import (
+    DECREASES,
+    AccumulateInto,
+    Apply,
+    Arm,
+    Assign,
+    AxisItem,
+    Between,
+    CaptureStatement,
+    Choice,
+    Chosen,
+    Comprehension,
+    DropStatement,
+    EachBlock,
+    Example,
+    ExamplesOf,
+    FactOf,
+    ForLoop,
+    Group,
+    Guard,
+    IfBlock,
+    InsideBlock,
+    Keyword,
+    LetClause,
+    LetExpression,
+    LoadOf,
+    Match,
+    Member,
+    NameOf,
+    Nodes,
+    Number,
+    NumberOf,
+    OneOf,
+    Operation,
+    Parameter,
+    ParamItem,
+    PassEntry,
+    PassStatement,
+    PickClause,
+    Pipeline,
+    Prefix,
+    Rewrite,
+    Rule,
+    Run,
+    RunStatement,
+    SizeItem,
+    SizeOf,
+    Statement,
+    Subscript,
+    Substitution,
+    Syntax,
+    Text,
+    TypeOf,
+    Unit,
+    UseRule,
+    Without,
+    words_in,
+)
 
 Parts = list[Any]  # of an alternative of the grammar: syntax, tokens and marks
 
@@ -291,7 +347,7 @@ def _reason(children: Parts) -> str | None:
     return next((c for c in children if c.__class__ is str), None)
 
 
-def _device(children: Parts) -> s.NameOf | None:
+def _device(children: Parts) -> NameOf | None:
     """Return the device that a declaration is for."""
     return next(iter(_marked(children, "device")), None)
 
@@ -339,58 +395,58 @@ class _Build(Transformer[Any, Any]):
 
     source: Source
 
-    match = _node(s.Match, _whole)
-    rewrite = _node(s.Rewrite, _whole)
-    param = _node(s.ParamItem, _whole)
-    drop = _node(s.DropStatement, _whole)
-    load = _node(s.LoadOf, _whole)
-    arm = _node(s.Arm, _whole)
-    use_rule = _node(s.UseRule, _whole)
-    keyword = _node(s.Keyword, _whole)
-    run = _node(s.Run, _whole)
-    axis = _node(s.AxisItem, _whole)
-    substitution = _node(s.Substitution, _whole)
-    range_ = _node(s.Between, _whole)
-    ternary = _node(s.Choice, _whole)
-    attribute_of = _node(s.Member, _whole)
-    pass_ = _node(s.PassStatement, _whole)
-    call = _node(s.Apply, _whole)
-    index = _node(s.Subscript, _whole)
-    type = _node(s.TypeOf, _whole)
+    match = _node(Match, _whole)
+    rewrite = _node(Rewrite, _whole)
+    param = _node(ParamItem, _whole)
+    drop = _node(DropStatement, _whole)
+    load = _node(LoadOf, _whole)
+    arm = _node(Arm, _whole)
+    use_rule = _node(UseRule, _whole)
+    keyword = _node(Keyword, _whole)
+    run = _node(Run, _whole)
+    axis = _node(AxisItem, _whole)
+    substitution = _node(Substitution, _whole)
+    range_ = _node(Between, _whole)
+    ternary = _node(Choice, _whole)
+    attribute_of = _node(Member, _whole)
+    pass_ = _node(PassStatement, _whole)
+    call = _node(Apply, _whole)
+    index = _node(Subscript, _whole)
+    type = _node(TypeOf, _whole)
     part = _node(q.SplitPart, _whole)
     split_clause = _node(q.SplitClause, _whole)
-    one_of = _node(s.OneOf, _whole)
-    not_in_op = _node(s.Operation, _whole, "not in")
-    not_op = _node(s.Prefix, _whole, "not")
-    paren = tuple_ = _node(s.Group, _whole, "(")
-    list_ = _node(s.Group, _whole, "[")
-    set_ = _node(s.Group, _whole, "{")
-    comprehension = _node(s.Comprehension, _whole, "[")
-    set_comprehension = _node(s.Comprehension, _whole, "{")
-    parameter = given = _node(s.Parameter, _token)
-    pick = _node(s.PickClause, _token)
-    without = _node(s.Without, _token)
-    capture = _node(s.CaptureStatement, _token)
-    inside = _node(s.InsideBlock, _token)
-    name = _node(s.NameOf, _token)
-    string = _node(s.Text, _token)
-    let = _node(s.LetClause, _token)
+    one_of = _node(OneOf, _whole)
+    not_in_op = _node(Operation, _whole, "not in")
+    not_op = _node(Prefix, _whole, "not")
+    paren = tuple_ = _node(Group, _whole, "(")
+    list_ = _node(Group, _whole, "[")
+    set_ = _node(Group, _whole, "{")
+    comprehension = _node(Comprehension, _whole, "[")
+    set_comprehension = _node(Comprehension, _whole, "{")
+    parameter = given = _node(Parameter, _token)
+    pick = _node(PickClause, _token)
+    without = _node(Without, _token)
+    capture = _node(CaptureStatement, _token)
+    inside = _node(InsideBlock, _token)
+    name = _node(NameOf, _token)
+    string = _node(Text, _token)
+    let = _node(LetClause, _token)
     let_stmt = _node(q.LetStatement, _token)
-    for_ = _node(s.ForLoop, _token)
+    for_ = _node(ForLoop, _token)
     for_part = _node(q.PartLoop, _token)
-    each = _node(s.EachBlock, _token)
-    example = counterexample = _node(s.Example, _token)
-    examples_of = _node(s.ExamplesOf, _token)
-    pass_entry = _node(s.PassEntry, _token)
-    require = _node(s.Guard, _child, "require")
-    prefer = _node(s.Guard, _child, "prefer")
-    decreases = _node(s.LetClause, _child, s.DECREASES)
-    bare = op_block = _node(s.Statement, _child)
-    if_ = _node(s.IfBlock, _child)
+    each = _node(EachBlock, _token)
+    example = counterexample = _node(Example, _token)
+    examples_of = _node(ExamplesOf, _token)
+    pass_entry = _node(PassEntry, _token)
+    require = _node(Guard, _child, "require")
+    prefer = _node(Guard, _child, "prefer")
+    decreases = _node(LetClause, _child, DECREASES)
+    bare = op_block = _node(Statement, _child)
+    if_ = _node(IfBlock, _child)
     use_guards = _node(q.UseGuards, _child)
     use_form = _node(q.UseForm, _child)
-    run_stmt = _node(s.RunStatement, _child)
-    accumulate = _node(s.AccumulateInto, _ends)
+    run_stmt = _node(RunStatement, _child)
+    accumulate = _node(AccumulateInto, _ends)
     after, before, first, last = map(_mark, ("after", "before", "first", "last"))
     parts = type_tuple = block = keywords = split_names = further = examples = _all
     passes = places = params = for_attributes = changes = _all
@@ -405,10 +461,10 @@ class _Build(Transformer[Any, Any]):
         line, column = token.line or 1, (token.column or 1) - 1
         return Span(self.source, line, column, line, column + len(token))
 
-    def named(self, token: Token) -> s.NameOf:
-        return s.NameOf(self.place(token), str(token))
+    def named(self, token: Token) -> NameOf:
+        return NameOf(self.place(token), str(token))
 
-    def join(self, first: s.Syntax, last: s.Syntax) -> Span:
+    def join(self, first: Syntax, last: Syntax) -> Span:
         a, b = first.span, last.span
         return Span(self.source, a.line, a.column, b.end_line, b.end_column)
 
@@ -419,108 +475,108 @@ class _Build(Transformer[Any, Any]):
         return self.place(name), _marked(c, "doc"), "OVERRIDE" in tokens, str(name)
 
     # ---- rules and pipelines
-    def start(self, meta: Meta, c: Parts) -> s.Nodes:
-        return _of(c, s.Syntax)
+    def start(self, meta: Meta, c: Parts) -> Nodes:
+        return _of(c, Syntax)
 
     def doc(self, meta: Meta, c: Parts) -> tuple[str, str]:
         return ("doc", str(c[0])[2:].strip())
 
-    def rule(self, meta: Meta, c: Parts) -> s.Rule:
+    def rule(self, meta: Meta, c: Parts) -> Rule:
         place, docs, overrides, name = self.head(c)
         level = next(x for x in reversed(c) if isinstance(x, Token))
-        parts = _of(c, s.Syntax)
-        return s.Rule(
-            place, docs, _marked(c, "attribute"), overrides, name, _of(c, s.Parameter),
+        parts = _of(c, Syntax)
+        return Rule(
+            place, docs, _marked(c, "attribute"), overrides, name, _of(c, Parameter),
             next(iter(_marked(c, "rows")), ()), str(level),
-            tuple(x for x in parts if not isinstance(x, s.Parameter | s.Example)), _of(c, s.Example),
-            words_in(tuple(x for x in parts if not isinstance(x, s.Match | s.Example))), device=_device(c),
+            tuple(x for x in parts if not isinstance(x, Parameter | Example)), _of(c, Example),
+            words_in(tuple(x for x in parts if not isinstance(x, Match | Example))), device=_device(c),
         )  # fmt: skip
 
-    def attribute(self, meta: Meta, c: Parts) -> tuple[str, s.NameOf]:
+    def attribute(self, meta: Meta, c: Parts) -> tuple[str, NameOf]:
         name = self.named(c[0])
         return ("attribute", replace(name, span=replace(name.span, column=name.span.column - 1)))  # with its `@`
 
-    def of_device(self, meta: Meta, c: Parts) -> tuple[str, s.NameOf]:
+    def of_device(self, meta: Meta, c: Parts) -> tuple[str, NameOf]:
         return ("device", self.named(c[0]))
 
-    def fact(self, meta: Meta, c: Parts) -> s.FactOf:
+    def fact(self, meta: Meta, c: Parts) -> FactOf:
         value, device = c[-1]
-        return s.FactOf(*self.head(c), _of(c, s.Parameter), str(c[-2]), value, device)
+        return FactOf(*self.head(c), _of(c, Parameter), str(c[-2]), value, device)
 
-    def fact_line(self, meta: Meta, c: Parts) -> tuple[s.Syntax, s.NameOf | None]:
-        *lets, value = _of(c, s.Syntax)
-        return (s.LetExpression(self.span(meta), tuple(lets), value) if lets else value), _device(c)
+    def fact_line(self, meta: Meta, c: Parts) -> tuple[Syntax, NameOf | None]:
+        *lets, value = _of(c, Syntax)
+        return (LetExpression(self.span(meta), tuple(lets), value) if lets else value), _device(c)
 
     fact_block = fact_line
 
     def list_sort(self, meta: Meta, c: Parts) -> str:
         return f"[{c[0]}]"
 
-    def number(self, meta: Meta, c: Parts) -> s.NumberOf:
-        return s.NumberOf(*self.head(c), _of(c, s.Syntax)[0], _reason(c), _device(c))
+    def number(self, meta: Meta, c: Parts) -> NumberOf:
+        return NumberOf(*self.head(c), _of(c, Syntax)[0], _reason(c), _device(c))
 
-    def rows(self, meta: Meta, c: Parts) -> tuple[str, s.Nodes]:
+    def rows(self, meta: Meta, c: Parts) -> tuple[str, Nodes]:
         return ("rows", tuple(c))
 
-    def pipeline(self, meta: Meta, c: Parts) -> s.Pipeline:
+    def pipeline(self, meta: Meta, c: Parts) -> Pipeline:
         place, docs, _, name = self.head(c)
-        of = tuple(replace(x, pipeline=name) if isinstance(x, s.Without) else x for x in _of(c, s.Syntax))
-        return s.Pipeline(place, docs, name, of)
+        of = tuple(replace(x, pipeline=name) if isinstance(x, Without) else x for x in _of(c, Syntax))
+        return Pipeline(place, docs, name, of)
 
     # ---- what makes a rule an equation
     def guard_group(self, meta: Meta, c: Parts) -> q.GuardGroup:
-        (call,) = _of(c, s.Apply)
-        return q.GuardGroup(call.span, _marked(c, "doc"), call.fn, call.items, _of(c, s.Guard | s.LetClause))
+        (call,) = _of(c, Apply)
+        return q.GuardGroup(call.span, _marked(c, "doc"), call.fn, call.items, _of(c, Guard | LetClause))
 
     def form(self, meta: Meta, c: Parts) -> q.StatementForm:
-        (call,) = _of(c, s.Apply)
+        (call,) = _of(c, Apply)
         return q.StatementForm(call.span, _marked(c, "doc"), call.fn, call.items, c[-1])
 
     # ---- statements
-    def unit(self, meta: Meta, c: Parts) -> s.Unit:
+    def unit(self, meta: Meta, c: Parts) -> Unit:
         kind, name, ins, outs, precision, body = map(_plain, c)
-        return s.Unit(self.place(c[1]), kind, name, ins or (), outs or (), body, precision)
+        return Unit(self.place(c[1]), kind, name, ins or (), outs or (), body, precision)
 
-    def size(self, meta: Meta, c: Parts) -> s.SizeItem:
+    def size(self, meta: Meta, c: Parts) -> SizeItem:
         low, high, multiple, hint = (None if x is None else int(self.int_(meta, [x]).value) for x in (*c[1:4], c[5]))
         assert low is not None and high is not None
-        return s.SizeItem(self.span(meta), str(c[0]), low, high, 1 if multiple is None else multiple, hint)
+        return SizeItem(self.span(meta), str(c[0]), low, high, 1 if multiple is None else multiple, hint)
 
-    def assign(self, meta: Meta, c: Parts) -> s.Assign:
-        return s.Assign(self.join(c[0], c[1]), c[0], c[1], (), *c[2:])
+    def assign(self, meta: Meta, c: Parts) -> Assign:
+        return Assign(self.join(c[0], c[1]), c[0], c[1], (), *c[2:])
 
     assign_block = assign
 
-    def typed_assign(self, meta: Meta, c: Parts) -> s.Assign:
+    def typed_assign(self, meta: Meta, c: Parts) -> Assign:
         target = self.named(c[0])
-        return s.Assign(self.join(target, c[2]), target, c[2], c[1] if isinstance(c[1], tuple) else (c[1],))
+        return Assign(self.join(target, c[2]), target, c[2], c[1] if isinstance(c[1], tuple) else (c[1],))
 
     # ---- items and expressions
-    def items(self, meta: Meta, c: Parts) -> s.Nodes:
-        return _of(c, s.Syntax)
+    def items(self, meta: Meta, c: Parts) -> Nodes:
+        return _of(c, Syntax)
 
-    def choose(self, meta: Meta, c: Parts) -> s.Chosen:
+    def choose(self, meta: Meta, c: Parts) -> Chosen:
         start, variable, domain, condition, sense, cost = c
-        weighed = s.Comprehension(self.span(meta), "[", cost, str(variable), domain, condition)
-        return s.Chosen(self.join(s.NameOf(self.place(start), ""), cost), weighed, str(sense) == "maximising")
+        weighed = Comprehension(self.span(meta), "[", cost, str(variable), domain, condition)
+        return Chosen(self.join(NameOf(self.place(start), ""), cost), weighed, str(sense) == "maximising")
 
-    def binary(self, meta: Meta, c: Parts) -> s.Operation:
-        return s.Operation(self.span(meta), str(c[1]).split()[-1], c[0], c[2])
+    def binary(self, meta: Meta, c: Parts) -> Operation:
+        return Operation(self.span(meta), str(c[1]).split()[-1], c[0], c[2])
 
-    def negative(self, meta: Meta, c: Parts) -> s.Syntax:
-        if isinstance(c[1], s.Number):
-            return s.Number(self.span(meta), -c[1].value)
-        return s.Prefix(self.span(meta), "-", c[1])
+    def negative(self, meta: Meta, c: Parts) -> Syntax:
+        if isinstance(c[1], Number):
+            return Number(self.span(meta), -c[1].value)
+        return Prefix(self.span(meta), "-", c[1])
 
-    def int_(self, meta: Meta, c: Parts) -> s.Number:
+    def int_(self, meta: Meta, c: Parts) -> Number:
         if len(c[0]) > LONGEST_INT or int(c[0]) > LARGEST_INT:
             raise DplcError("this number is too large: an integer has 64 bits", self.place(c[0]))
-        return s.Number(self.place(c[0]), int(c[0]))
+        return Number(self.place(c[0]), int(c[0]))
 
-    def float_(self, meta: Meta, c: Parts) -> s.Number:
+    def float_(self, meta: Meta, c: Parts) -> Number:
         if math.isinf(float(c[0])):
             raise DplcError("this number is too large; infinity is written `inf`", self.place(c[0]))
-        return s.Number(self.place(c[0]), float(c[0]))
+        return Number(self.place(c[0]), float(c[0]))
 
 
 _lock = threading.Lock()
@@ -534,14 +590,14 @@ def _parser() -> tuple[Lark, _Build]:
     return lark, build
 
 
-def parse(source: Source) -> s.Nodes:
+def parse(source: Source) -> Nodes:
     """Return the declarations of a text: units, rules, pipelines. Raises DplcError at the first syntax error."""
     text = source.text if source.text.endswith("\n") else source.text + "\n"
     with _lock:
         lark, build = _parser()
         build.source = source
         try:
-            declarations: s.Nodes = build.transform(lark.parse(text))
+            declarations: Nodes = build.transform(lark.parse(text))
             return declarations
         except DedentError:
             raise outdented(source) from None
@@ -561,7 +617,7 @@ def parse(source: Source) -> s.Nodes:
 LARGEST_EXTENT = 2**48
 
 
-def calculated(node: s.Syntax, compute: Callable[..., Any], *operands: Any) -> Any:
+def calculated(node: Syntax, compute: Callable[..., Any], *operands: Any) -> Any:
     """Return compute(*operands).
 
     Raises DplcError at the node if compute fails or returns an integer of more than 64 bits.
@@ -577,23 +633,23 @@ def calculated(node: s.Syntax, compute: Callable[..., Any], *operands: Any) -> A
     return found
 
 
-def arithmetic(node: s.Syntax, leaf: Callable[[Any], Any], operate: Callable[[str, Any, Any], Any] = binary) -> Any:
+def arithmetic(node: Syntax, leaf: Callable[[Any], Any], operate: Callable[[str, Any, Any], Any] = binary) -> Any:
     """Return index arithmetic in canonical form. leaf: reads what is not arithmetic. operate: computes `a op b`."""
-    if isinstance(node, s.Number):
+    if isinstance(node, Number):
         return node.value
-    if isinstance(node, s.SizeOf):
+    if isinstance(node, SizeOf):
         return node.size
-    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+    if isinstance(node, Group) and node.bracket == "(" and len(node.items) == 1:
         return arithmetic(node.items[0], leaf, operate)
-    if isinstance(node, s.Operation) and node.op in OPERATORS:
+    if isinstance(node, Operation) and node.op in OPERATORS:
         a, b = (arithmetic(part, leaf, operate) for part in (node.a, node.b))
         return calculated(node, operate, node.op, a, b)
-    if isinstance(node, s.Prefix):
+    if isinstance(node, Prefix):
         return calculated(node, negate if node.op == "-" else invert, arithmetic(node.a, leaf, operate))
     return leaf(node)
 
 
-def extent(node: s.Syntax, value: Any, least: int = 0) -> Any:
+def extent(node: Syntax, value: Any, least: int = 0) -> Any:
     """Return an extent after a check: a whole number that memory could hold, or an expression.
 
     Raises DplcError at the node for any other value.

@@ -20,8 +20,28 @@ from ..names import sort_word, with_article
 from ..node import Field, Node
 from ..program import Param, Stmt
 from ..tile import AXIS_ROLES, VIAS
-from . import syntax as s
 from .parse import arithmetic, extent
+from .syntax import (
+    AccumulateInto,
+    Apply,
+    Assign,
+    AxisItem,
+    Comprehension,
+    ForLoop,
+    Group,
+    IfBlock,
+    Keyword,
+    LoadOf,
+    Member,
+    NameOf,
+    Nodes,
+    ParamItem,
+    PassStatement,
+    Statement,
+    Subscript,
+    Syntax,
+    Text,
+)
 
 ROLES = (*AXIS_ROLES, *LOOP_ROLES)
 CLOSED: dict[str, tuple[str, ...]] = {
@@ -43,17 +63,17 @@ STATEMENT_CLASSES = {cls.__name__: cls for cls in _WRITTEN}
 VALUE_CLASSES: dict[str, type[Node]] = {cls.__name__: cls for cls in kernel_ir.VALUES}
 
 
-def read_params(items: s.Nodes) -> tuple[Param, ...]:
+def read_params(items: Nodes) -> tuple[Param, ...]:
     out = []
     for item in items:
-        if not isinstance(item, s.ParamItem):
+        if not isinstance(item, ParamItem):
             raise DplcError("`..` stands in patterns only", item)
         _check_closed("Dtype", item.type.dtype, item.type)
         out.append(Param(item.name, item.type.dtype, read_extents(item.type.dims)))
     return tuple(out)
 
 
-def read_extents(dims: s.Nodes) -> tuple[Any, ...]:
+def read_extents(dims: Nodes) -> tuple[Any, ...]:
     """Read the extents of a type. Raises DplcError for anything else."""
     return tuple(extent(dim, read_expr(dim)) for dim in dims)
 
@@ -77,24 +97,24 @@ class Shape:
 
     cls: type[Node]
     fields: dict[str, Any]
-    place: s.Syntax
+    place: Syntax
 
     @property
-    def body(self) -> s.Nodes | None:
+    def body(self) -> Nodes | None:
         return self.fields.get("body")
 
 
-def named(text: str, place: s.Syntax) -> s.NameOf:
+def named(text: str, place: Syntax) -> NameOf:
     """Return a name that the grammar keeps as bare text as an expression."""
-    return s.NameOf(place.span, text)
+    return NameOf(place.span, text)
 
 
 def _for(node: Any) -> Shape:
     fields: dict[str, Any] = {"var": named(node.var, node), "start": node.start, "stop": node.stop, "body": node.body}
     for attribute in node.attributes:
-        if isinstance(attribute, s.NameOf):
+        if isinstance(attribute, NameOf):
             fields["role"] = attribute
-        elif isinstance(attribute, s.Keyword) and attribute.name == "unroll":
+        elif isinstance(attribute, Keyword) and attribute.name == "unroll":
             fields["unroll"] = attribute.value
         else:
             given = getattr(attribute, "name", "this")
@@ -113,45 +133,45 @@ def _accumulate(node: Any) -> Shape:
     merged = _merge_fields(node)
     if merged is not None:
         return Shape(loop.Merge, {"accs": merged[0], "fn": named(merged[1], value), "vals": merged[2]}, node)
-    if not isinstance(value, s.Apply) or len(value.items) != 2 or not _alike(value.items[0], node.target):
+    if not isinstance(value, Apply) or len(value.items) != 2 or not _alike(value.items[0], node.target):
         raise DplcError("an accumulation reads `acc <- fn(acc, value)`", node)
     return Shape(loop.Accumulate, {"acc": node.target, "fn": named(value.fn, value), "val": value.items[1]}, node)
 
 
-def _alike(a: s.Syntax, b: s.Syntax) -> bool:
-    if isinstance(a, s.NameOf) and isinstance(b, s.NameOf):
+def _alike(a: Syntax, b: Syntax) -> bool:
+    if isinstance(a, NameOf) and isinstance(b, NameOf):
         return a.text == b.text
-    if isinstance(a, s.Member) and isinstance(b, s.Member):
+    if isinstance(a, Member) and isinstance(b, Member):
         return a.field == b.field and _alike(a.base, b.base)
     return False
 
 
-def _merge_fields(stmt: s.AccumulateInto) -> tuple[s.Nodes, str, s.Nodes] | None:
+def _merge_fields(stmt: AccumulateInto) -> tuple[Nodes, str, Nodes] | None:
     """Return accumulators, monoid and operands of `(m, s) <- online((m, s), (x, v))`, or None without tuples."""
     target, value = stmt.target, stmt.value
-    if not isinstance(target, s.Group):
+    if not isinstance(target, Group):
         return None
     names = [*map(_name, target.items)]
     match value:
-        case s.Apply(fn=monoid, items=(s.Group(items=same), s.Group(items=given))) if [*map(_name, same)] == names:
+        case Apply(fn=monoid, items=(Group(items=same), Group(items=given))) if [*map(_name, same)] == names:
             return target.items, monoid, given
     raise DplcError("a tuple accumulates as `(m, s) <- monoid((m, s), (x, v))`", stmt)
 
 
 def _assign(node: Any) -> Shape:
     target, value = node.target, node.value
-    if isinstance(target, s.Subscript):
+    if isinstance(target, Subscript):
         return Shape(loop.Store, {"buf": target.base, "idx": target.items, "val": value}, node)
-    if isinstance(value, s.LoadOf):
+    if isinstance(value, LoadOf):
         return Shape(loop.Load, {"dst": target, **load_fields(value)}, node)
-    if isinstance(value, s.Apply) and (value.fn in STATEMENT_CLASSES or value.fn[:1].isupper()):
+    if isinstance(value, Apply) and (value.fn in STATEMENT_CLASSES or value.fn[:1].isupper()):
         return _with_body(node, value, {"dst": target})
     return Shape(loop.Let, {"dst": target, "val": value}, node)
 
 
-def load_fields(node: s.LoadOf) -> dict[str, Any]:
+def load_fields(node: LoadOf) -> dict[str, Any]:
     """Return buf and idx, and the guard if there is one. Raises DplcError if the node is not `load buffer[index]`."""
-    if not isinstance(node.access, s.Subscript):
+    if not isinstance(node.access, Subscript):
         raise DplcError("a load reads `load buffer[index]`", node)
     fields: dict[str, Any] = {"buf": node.access.base, "idx": node.access.items}
     if node.condition is not None:
@@ -160,12 +180,12 @@ def load_fields(node: s.LoadOf) -> dict[str, Any]:
 
 
 def _statement(node: Any) -> Shape:
-    if not isinstance(node.call, s.Apply):
+    if not isinstance(node.call, Apply):
         raise DplcError("this is not a statement", node)
     return _with_body(node, node.call, {})
 
 
-def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
+def _with_body(node: Any, call: Apply, given: dict[str, Any]) -> Shape:
     """Return the shape of an op, with the value that it defines and its block."""
     shape = op_shape(call, owners())
     fields = {**given, **shape.fields} | ({} if node.body is None else {"body": node.body})
@@ -175,7 +195,7 @@ def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
     return Shape(shape.cls, fields, node)
 
 
-def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
+def op_shape(call: Apply, among: Mapping[str, type[Node]]) -> Shape:
     """Return the shape of `Op(positional.., field=value)` by the schema of Op."""
     if call.fn not in among:
         raise DplcError(f"unknown op `{call.fn}`", call, did_you_mean(call.fn, among) or NEW_STATEMENT)
@@ -183,9 +203,9 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
     positional = list(getattr(cls, "positional", ()))
     first = positional[:1]
     fields: dict[str, Any] = {}
-    loose: list[s.Syntax] = []
+    loose: list[Syntax] = []
     for item in call.items:
-        if isinstance(item, s.Keyword):
+        if isinstance(item, Keyword):
             name, value = item.name, item.value
             if name not in cls.by_name or name in ("dst", "body"):
                 raise DplcError(
@@ -210,13 +230,13 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
     return Shape(cls, fields, call)
 
 
-def listed(field: Field, value: s.Syntax) -> Any:
+def listed(field: Field, value: Syntax) -> Any:
     """Return the items of a list-sorted field. A single name is returned as it is, because it may be the whole list."""
-    if not field.many or isinstance(value, s.NameOf | s.Comprehension | s.Member | s.Subscript):
+    if not field.many or isinstance(value, NameOf | Comprehension | Member | Subscript):
         return value
-    if isinstance(value, s.Group) and value.bracket in "([":
+    if isinstance(value, Group) and value.bracket in "([":
         return value.items
-    return (value,) if not isinstance(value, s.Apply) or value.fn in VALUE_CLASSES else value
+    return (value,) if not isinstance(value, Apply) or value.fn in VALUE_CLASSES else value
 
 
 def axis_shape(node: Any) -> Shape:
@@ -231,18 +251,18 @@ def axis_shape(node: Any) -> Shape:
 
 
 READERS: dict[type, Callable[[Any], Shape]] = {
-    s.ForLoop: _for, s.IfBlock: _if, s.AccumulateInto: _accumulate, s.Assign: _assign, s.Statement: _statement,
+    ForLoop: _for, IfBlock: _if, AccumulateInto: _accumulate, Assign: _assign, Statement: _statement,
 }  # fmt: skip
 
 
 # Nodes of programs, by the sorts of their fields.
 
 
-def read_block(block: s.Nodes) -> tuple[Stmt, ...]:
-    return tuple(read_statement(stmt) for stmt in block if not isinstance(stmt, s.PassStatement))
+def read_block(block: Nodes) -> tuple[Stmt, ...]:
+    return tuple(read_statement(stmt) for stmt in block if not isinstance(stmt, PassStatement))
 
 
-def read_statement(stmt: s.Syntax) -> Stmt:
+def read_statement(stmt: Syntax) -> Stmt:
     """Read one statement of Loop, Tile or Kernel IR."""
     if type(stmt) not in READERS:
         raise DplcError("this stands in patterns and templates only, or is not a statement", stmt)
@@ -265,14 +285,14 @@ def _read_field(field: Field, value: Any) -> Any:
         return read_block(value)
     if not field.many:
         return _read_one(field, value)
-    items = value if isinstance(value, tuple) else value.items if isinstance(value, s.Group) else (value,)
+    items = value if isinstance(value, tuple) else value.items if isinstance(value, Group) else (value,)
     return tuple(_read_one(field, item) for item in items)
 
 
-def _read_one(field: Field, value: s.Syntax) -> Any:
+def _read_one(field: Field, value: Syntax) -> Any:
     sort = field.sort
     if sort == "Axis":
-        if not isinstance(value, s.AxisItem):
+        if not isinstance(value, AxisItem):
             raise DplcError("an axis reads `name:extent[=ROLE][@dim [by stride]]`", value)
         extent(value.extent, read_expr(value.extent))
         return _read(axis_shape(value))
@@ -286,18 +306,18 @@ def _read_one(field: Field, value: s.Syntax) -> Any:
         if not (e.is_int(number) if sort == "Int" else number.__class__ in e.NUMBERS):
             raise DplcError(f"`{field.name}` is a {'whole ' if sort == 'Int' else ''}number", value)
         return number
-    return value.value if isinstance(value, s.Text) and sort != "Expr" else read_expr(value)
+    return value.value if isinstance(value, Text) and sort != "Expr" else read_expr(value)
 
 
-def read_expr(value: s.Syntax) -> Any:
+def read_expr(value: Syntax) -> Any:
     """Read an index or scalar expression, in canonical form."""
     return arithmetic(value, _operand)
 
 
-def _operand(value: s.Syntax) -> Any:
-    if isinstance(value, s.NameOf):
+def _operand(value: Syntax) -> Any:
+    if isinstance(value, NameOf):
         return CONSTANTS[value.text] if value.text in CONSTANTS else e.Var(value.text)
-    if isinstance(value, s.Apply):
+    if isinstance(value, Apply):
         if value.fn in VALUE_CLASSES:
             return _read(op_shape(value, VALUE_CLASSES))
         if value.fn not in FUNCTIONS:
@@ -305,17 +325,17 @@ def _operand(value: s.Syntax) -> Any:
         if len(value.items) != FUNCTIONS[value.fn].arity:
             raise DplcError(f"`{value.fn}` takes {FUNCTIONS[value.fn].arity} arguments, not {len(value.items)}", value)
         return e.Call(value.fn, tuple(map(read_expr, value.items)))
-    if isinstance(value, s.Subscript):
+    if isinstance(value, Subscript):
         return Element(_name(value.base), tuple(map(read_expr, value.items)))
     raise DplcError("this is not an index or scalar expression of a program", value)
 
 
-def _name(value: s.Syntax) -> str:
-    if isinstance(value, s.NameOf):
+def _name(value: Syntax) -> str:
+    if isinstance(value, NameOf):
         return value.text
     raise DplcError("a name is expected here", value)
 
 
-def _check_closed(sort: str, name: str, place: s.Syntax) -> None:
+def _check_closed(sort: str, name: str, place: Syntax) -> None:
     if name not in CLOSED[sort]:
         raise DplcError(f"`{name}` is not {with_article(sort_word(sort))}", place, did_you_mean(name, CLOSED[sort]))

@@ -14,9 +14,24 @@ from ..diagnostic import DplcError, Span
 from ..expr import Size
 from ..node import Node
 from ..sizes import sizes_in
-from . import syntax as s
 from .parse import LARGEST_EXTENT
 from .print_statements import print_expr
+from .syntax import (
+    AccumulateInto,
+    Assign,
+    AxisItem,
+    ForLoop,
+    NameOf,
+    Nodes,
+    Number,
+    ParamItem,
+    SizeItem,
+    SizeOf,
+    Subscript,
+    Syntax,
+    Unit,
+    rebuilt,
+)
 
 Binding = Mapping[str, int]
 
@@ -40,18 +55,18 @@ def print_condition(condition: Any) -> str:
     return print_expr(condition) + (f" ({ranges})" if ranges else "")
 
 
-def declared(units: s.Nodes) -> dict[str, Size]:
+def declared(units: Nodes) -> dict[str, Size]:
     """Return the sizes of a program by name. Raises DplcError if two units disagree."""
     found: dict[str, Size] = {}
-    for item in (item for unit in units if isinstance(unit, s.Unit) for item in unit.ins):
-        if isinstance(item, s.SizeItem):
+    for item in (item for unit in units if isinstance(unit, Unit) for item in unit.ins):
+        if isinstance(item, SizeItem):
             size = _size(item)
             if found.setdefault(item.name, size) is not size:
                 raise DplcError(f"`{item.name}` has another range in a unit above", item)
     return found
 
 
-def _size(item: s.SizeItem) -> Size:
+def _size(item: SizeItem) -> Size:
     """Return a size as declared. Without a hint, its greatest number is the hint.
 
     Raises DplcError for an invalid range or hint.
@@ -75,7 +90,7 @@ def refusal(size: Size, value: int) -> str:
     return "" if value % size.multiple == 0 else f"which is not a multiple of {size.multiple}"
 
 
-def settled(unit: s.Unit, binding: Binding | None) -> s.Unit:
+def settled(unit: Unit, binding: Binding | None) -> Unit:
     """Return a unit without declarations of sizes, in which each use is the size itself or its number.
 
     binding: None leaves all sizes open. Raises DplcError for a size without a number, for a number that it cannot be,
@@ -85,11 +100,11 @@ def settled(unit: s.Unit, binding: Binding | None) -> s.Unit:
     if not sizes:
         return unit
     for item in unit.ins:
-        if isinstance(item, s.SizeItem) and binding is not None:
+        if isinstance(item, SizeItem) and binding is not None:
             _check(item.span, sizes[item.name], binding)
-    rest = tuple(item for item in unit.ins if not isinstance(item, s.SizeItem))
+    rest = tuple(item for item in unit.ins if not isinstance(item, SizeItem))
     uses = _Uses(sizes, binding)
-    found: s.Unit = uses(replace(unit, ins=rest))
+    found: Unit = uses(replace(unit, ins=rest))
     return found
 
 
@@ -109,27 +124,27 @@ class _Uses:
         self.sizes, self.binding = sizes, binding
 
     def __call__(self, node: Any) -> Any:
-        if isinstance(node, s.NameOf):
+        if isinstance(node, NameOf):
             return self._use(node) if node.text in self.sizes else node
         self._unshadowed(node)
-        return s.rebuilt(node, self)
+        return rebuilt(node, self)
 
-    def _use(self, node: s.NameOf) -> s.Syntax:
+    def _use(self, node: NameOf) -> Syntax:
         if self.binding is None:
-            return s.SizeOf(node.span, self.sizes[node.text])
-        return s.Number(node.span, self.binding[node.text])
+            return SizeOf(node.span, self.sizes[node.text])
+        return Number(node.span, self.binding[node.text])
 
-    def _unshadowed(self, node: s.Syntax) -> None:
+    def _unshadowed(self, node: Syntax) -> None:
         """Raise DplcError if something else has the name of a size."""
         binds: Any = ()
-        if isinstance(node, s.ForLoop):
+        if isinstance(node, ForLoop):
             binds = node.var
-        elif isinstance(node, s.ParamItem | s.AxisItem):
+        elif isinstance(node, ParamItem | AxisItem):
             binds = node.name
-        elif isinstance(node, s.Assign):
-            base = node.target.base if isinstance(node.target, s.Subscript) else node.target
-            binds = base.text if isinstance(base, s.NameOf) else ()
-        elif isinstance(node, s.AccumulateInto) and isinstance(node.target, s.NameOf):
+        elif isinstance(node, Assign):
+            base = node.target.base if isinstance(node.target, Subscript) else node.target
+            binds = base.text if isinstance(base, NameOf) else ()
+        elif isinstance(node, AccumulateInto) and isinstance(node.target, NameOf):
             binds = node.target.text
         if binds in self.sizes:
             raise DplcError(f"`{binds}` is a size: nothing else can have its name", node)

@@ -45,11 +45,29 @@ from ..tensor import (
     supplied,
 )
 from ..torch import TorchGraph
-from . import syntax as s
 from .parse import arithmetic, extent
 from .print_statements import print_expr, print_number
 from .read_statements import NUMBERS
 from .sizes import print_sizes
+from .syntax import (
+    Apply,
+    Assign,
+    AxisItem,
+    Group,
+    Keyword,
+    Member,
+    NameOf,
+    Number,
+    ParamItem,
+    PassStatement,
+    Prefix,
+    SizeOf,
+    Subscript,
+    Syntax,
+    TypeOf,
+    Unit,
+    walk,
+)
 from .torch import (
     check_references,
     print_bodies,
@@ -66,13 +84,13 @@ from .torch import (
 _FORMS = ("Reduce", "Fold", "Index", "Case", "mat")
 
 
-def read_graph(unit: s.Unit) -> TensorGraph:
+def read_graph(unit: Unit) -> TensorGraph:
     """Read a graph. Raises DplcError with a caret."""
     return _Reader(unit).graph()
 
 
 class _Reader:
-    def __init__(self, unit: s.Unit):
+    def __init__(self, unit: Unit):
         self.unit = unit
         self.axes: dict[str, Axis] = {}
         self.values: dict[str, Term] = {}
@@ -85,12 +103,12 @@ class _Reader:
         outs = {item.name: item for item in map(self._param, self.unit.outs)}
         named, calls, stored = list[Named](), list[OperatorCall](), dict[str, Output]()
         for line in self.unit.body:
-            if isinstance(line, s.PassStatement):
+            if isinstance(line, PassStatement):
                 continue
-            if isinstance(line, s.Unit):
+            if isinstance(line, Unit):
                 self.bodies[line.name] = read_torch_graph(line)
                 continue
-            if isinstance(line, s.Assign) and line.types:
+            if isinstance(line, Assign) and line.types:
                 call, operands = self._called(line, outs)
                 ins += (self._result(param, line) for param in call.results)
                 stored |= operands
@@ -107,7 +125,7 @@ class _Reader:
     def _called(self, line: Any, outs: Collection[str]) -> tuple[OperatorCall, dict[str, Output]]:
         """Read a call, and what is stored because the call reads it."""
         items, shapes = getattr(line.value, "items", ()), None
-        if items and isinstance(items[-1], s.Keyword) and items[-1].name == SHAPES:
+        if items and isinstance(items[-1], Keyword) and items[-1].name == SHAPES:
             shapes, line = read_value(items[-1].value), replace(line, value=replace(line.value, items=items[:-1]))
         statement, stored = read_torch_op(line, self.bodies), dict[str, Output]()
         check_references(statement, self.values, line)
@@ -124,16 +142,16 @@ class _Reader:
                 stored[name] = Output(name, order, term)
         return OperatorCall(statement, tuple(given)), stored
 
-    def _result(self, param: Param, line: s.Syntax) -> Input:
+    def _result(self, param: Param, line: Syntax) -> Input:
         """Define a result of a call, which is stored like an input."""
-        dims = tuple(s.SizeOf(line.span, n) for n in param.shape if n != 1)
-        return self._input(s.ParamItem(line.span, param.name, s.TypeOf(line.span, param.dtype, dims)))
+        dims = tuple(SizeOf(line.span, n) for n in param.shape if n != 1)
+        return self._input(ParamItem(line.span, param.name, TypeOf(line.span, param.dtype, dims)))
 
     # ---- axes
     def _declare_axes(self) -> None:
         """Declare the axis of every `name:extent` of the text."""
-        for item in s.walk(self.unit):
-            if isinstance(item, s.AxisItem):
+        for item in walk(self.unit):
+            if isinstance(item, AxisItem):
                 what = "an axis of a graph is `name:extent`"
                 if item.role is not None or item.dim is not None:
                     raise DplcError(what, item)
@@ -141,8 +159,8 @@ class _Reader:
                 if self.axes.setdefault(item.name, axis) is not axis:
                     raise DplcError(f"axis `{item.name}` has two extents", item)
 
-    def _axis(self, item: s.Syntax) -> Axis:
-        name = item.name if isinstance(item, s.AxisItem) else item.text if isinstance(item, s.NameOf) else None
+    def _axis(self, item: Syntax) -> Axis:
+        name = item.name if isinstance(item, AxisItem) else item.text if isinstance(item, NameOf) else None
         if name is None:
             raise DplcError("an axis is expected", item)
         if name not in self.axes:
@@ -154,17 +172,17 @@ class _Reader:
         return self.axes[name]
 
     # ---- header
-    def _param(self, item: s.Syntax) -> s.ParamItem:
-        if not isinstance(item, s.ParamItem):
+    def _param(self, item: Syntax) -> ParamItem:
+        if not isinstance(item, ParamItem):
             raise DplcError("`..` stands in patterns only", item)
         if item.type.dtype not in DTYPES:
             raise DplcError(f"unknown dtype `{item.type.dtype}`", item.type, did_you_mean(item.type.dtype, DTYPES))
         return item
 
-    def _input(self, item: s.Syntax) -> Input:
+    def _input(self, item: Syntax) -> Input:
         param = self._param(item)
         dims = param.type.dims
-        if all(isinstance(d, s.AxisItem) for d in dims):
+        if all(isinstance(d, AxisItem) for d in dims):
             own = tuple(self._axis(d) for d in dims)
         else:
             own = self._first_read(param) or default_axes(param.name, tuple(map(_extent, dims)))
@@ -172,18 +190,18 @@ class _Reader:
         self._define(param.name, term, own, param)
         return term
 
-    def _first_read(self, param: s.ParamItem) -> Order | None:
+    def _first_read(self, param: ParamItem) -> Order | None:
         """Return the axes of the first read of an input at distinct axes with the extents of its dimensions."""
         extents = [_extent(d) for d in param.type.dims]
-        for node in s.walk(self.unit.body):
-            if not isinstance(node, s.Subscript) or not isinstance(node.base, s.NameOf) or node.base.text != param.name:
+        for node in walk(self.unit.body):
+            if not isinstance(node, Subscript) or not isinstance(node.base, NameOf) or node.base.text != param.name:
                 continue
-            read = [self.axes.get(i.text) if isinstance(i, s.NameOf) else None for i in node.items]
+            read = [self.axes.get(i.text) if isinstance(i, NameOf) else None for i in node.items]
             if [a.extent if a else None for a in read] == extents and len(set(read)) == len(read):
                 return tuple(a for a in read if a is not None)
         return None
 
-    def _output(self, item: s.ParamItem) -> Output:
+    def _output(self, item: ParamItem) -> Output:
         if item.name not in self.values:
             raise DplcError(
                 f"the graph gives `{item.name}`, which nothing defines", item, did_you_mean(item.name, self.values)
@@ -195,19 +213,19 @@ class _Reader:
             raise DplcError(f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item)
         return Output(item.name, order, term)
 
-    def _define(self, name: str, term: Term, order: Order, place: s.Syntax) -> None:
+    def _define(self, name: str, term: Term, order: Order, place: Syntax) -> None:
         if name in self.values or name in self.axes:
             raise DplcError(f"`{name}` is {'defined twice' if name in self.values else 'an axis'}", place)
         self.values[name], self.orders[name] = term, order
 
     # ---- lines
-    def _line(self, line: s.Syntax, outs: dict[str, Any]) -> tuple[str, Term]:
-        target = line.target if isinstance(line, s.Assign) else None
-        base = target.base if isinstance(target, s.Subscript) else target
-        if not isinstance(line, s.Assign) or not isinstance(base, s.NameOf):
+    def _line(self, line: Syntax, outs: dict[str, Any]) -> tuple[str, Term]:
+        target = line.target if isinstance(line, Assign) else None
+        base = target.base if isinstance(target, Subscript) else target
+        if not isinstance(line, Assign) or not isinstance(base, NameOf):
             raise DplcError("a line of a graph reads `name[axes] = value`", line)
         term = self._term(line.value)
-        items = target.items if isinstance(target, s.Subscript) else None
+        items = target.items if isinstance(target, Subscript) else None
         order = tuple(map(self._axis, items)) if items is not None else axes(term)
         extra = [a.name for a in axes(term) if a not in order]
         if extra:
@@ -217,45 +235,45 @@ class _Reader:
         self._define(base.text, term, order, base)
         return base.text, term
 
-    def _term(self, node: s.Syntax) -> Term:
+    def _term(self, node: Syntax) -> Term:
         value = self._operand(node)
         return value if isinstance(value, Term) else _literal(value, ())
 
-    def _operand(self, node: s.Syntax) -> Any:
+    def _operand(self, node: Syntax) -> Any:
         """Return a term, or a bare number."""
-        if isinstance(node, s.Number):
+        if isinstance(node, Number):
             return node.value
-        if isinstance(node, s.NameOf):
+        if isinstance(node, NameOf):
             return NUMBERS[node.text] if node.text in NUMBERS else self._value(node)
-        if isinstance(node, s.Prefix) and node.op == "-" and isinstance(node.a, s.NameOf) and node.a.text == "inf":
+        if isinstance(node, Prefix) and node.op == "-" and isinstance(node.a, NameOf) and node.a.text == "inf":
             return -NUMBERS["inf"]
-        if isinstance(node, s.Group) and len(node.items) == 1:
+        if isinstance(node, Group) and len(node.items) == 1:
             return self._operand(node.items[0])
-        if isinstance(node, s.Subscript) and isinstance(node.base, s.NameOf):
+        if isinstance(node, Subscript) and isinstance(node.base, NameOf):
             return self._access(node, node.base)
-        if isinstance(node, s.Apply):
+        if isinstance(node, Apply):
             return self._call(node)
         raise DplcError("this is not a value of a graph", node)
 
-    def _value(self, node: s.NameOf) -> Term:
+    def _value(self, node: NameOf) -> Term:
         term = self._known(node)
         if isinstance(term, (Input, Mat)) and axes(term):
             raise DplcError(f"`{node.text}` is stored: read it with brackets", node)
         return term
 
-    def _known(self, node: s.NameOf) -> Term:
+    def _known(self, node: NameOf) -> Term:
         if node.text not in self.values:
             raise DplcError(f"`{node.text}` is not defined above", node, did_you_mean(node.text, self.values))
         return self.values[node.text]
 
-    def _access(self, node: s.Subscript, base: s.NameOf) -> Term:
+    def _access(self, node: Subscript, base: NameOf) -> Term:
         term = self._known(base)
         order = self.orders[base.text]
         if len(node.items) != len(order):
             raise DplcError(f"`{base.text}` has {len(order)} axes, not {len(node.items)}", node)
         return remap(term, {a: self._index(item) for a, item in zip(order, node.items, strict=True)})
 
-    def _call(self, node: s.Apply) -> Term:
+    def _call(self, node: Apply) -> Term:
         if node.fn == "Reduce":
             return self._reduce(node)
         if node.fn == "Fold":
@@ -279,15 +297,15 @@ class _Reader:
         first = _typed(args[:1]) if function.kind == SELECT else ()
         return Elementwise(node.fn, first + _typed(args[len(first) :]))
 
-    def _reduce(self, node: s.Apply) -> Term:
-        if len(node.items) < 3 or not isinstance(node.items[0], s.NameOf):
+    def _reduce(self, node: Apply) -> Term:
+        if len(node.items) < 3 or not isinstance(node.items[0], NameOf):
             raise DplcError("a reduction reads `Reduce(function, axes.., value)`", node)
         fn = node.items[0].text
         if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
             raise cannot_reduce(node.items[0])
         return Reduce(fn, tuple(map(self._axis, node.items[1:-1])), self._term(node.items[-1]))
 
-    def _fold(self, node: s.Apply) -> Term:
+    def _fold(self, node: Apply) -> Term:
         part = part_name(node.items[0]) if node.items else None
         if part is None:
             raise DplcError("a fold reads `Fold(monoid.part, axes.., (operands..))`", node)
@@ -295,21 +313,21 @@ class _Reader:
             raise DplcError(f"there is no `{part}` to fold", node.items[0], did_you_mean(part, PARTS))
         monoid, _ = of_part(part)
         given = node.items[-1]
-        if len(node.items) < 3 or not isinstance(given, s.Group) or len(given.items) != len(monoid.operands):
+        if len(node.items) < 3 or not isinstance(given, Group) or len(given.items) != len(monoid.operands):
             raise DplcError(f"`{part}` takes axes and {len(monoid.operands)} operands in brackets", node)
         return Fold(part, tuple(map(self._axis, node.items[1:-1])), _typed(tuple(map(self._operand, given.items))))
 
     # ---- index expressions
-    def _index(self, node: s.Syntax) -> Expr:
+    def _index(self, node: Syntax) -> Expr:
         return arithmetic(node, self._place, operate)
 
-    def _place(self, node: s.Syntax) -> Expr:
+    def _place(self, node: Syntax) -> Expr:
         """Return an axis, a truth value, or a value that is read as an index."""
-        if isinstance(node, s.NameOf) and node.text in ("true", "false"):
+        if isinstance(node, NameOf) and node.text in ("true", "false"):
             return NUMBERS[node.text]
-        if isinstance(node, s.NameOf) and node.text in self.axes:
+        if isinstance(node, NameOf) and node.text in self.axes:
             return self.axes[node.text]
-        if isinstance(node, s.NameOf) and node.text not in self.values:
+        if isinstance(node, NameOf) and node.text not in self.values:
             names = (*self.axes, *self.values)
             raise DplcError(f"there is no axis or value `{node.text}`", node, did_you_mean(node.text, names))
         return self._operand(node)
@@ -321,9 +339,9 @@ def cannot_reduce(node: Any) -> DplcError:
     return DplcError(f"`{node.text}` cannot reduce: it has no identity", node, did_you_mean(node.text, options))
 
 
-def part_name(node: s.Syntax) -> str | None:
+def part_name(node: Syntax) -> str | None:
     """Return the name of a part, such as `online.s`, from its syntax."""
-    if isinstance(node, s.Member) and isinstance(node.base, s.NameOf):
+    if isinstance(node, Member) and isinstance(node.base, NameOf):
         return f"{node.base.text}.{node.field}"
     return None
 
@@ -334,13 +352,13 @@ def default_axes(name: str, dims: tuple[Any, ...]) -> Order:
     return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
 
 
-def _extent(item: s.Syntax, what: str = "an extent is a number", least: int = 0) -> Expr:
+def _extent(item: Syntax, what: str = "an extent is a number", least: int = 0) -> Expr:
     """Return an extent, which contains numbers and sizes only. Raises DplcError, which says `what`, for any other."""
 
     def wrong(_: object) -> Any:
         raise DplcError(what, item)
 
-    node = item.extent if isinstance(item, s.AxisItem) else item
+    node = item.extent if isinstance(item, AxisItem) else item
     found = arithmetic(node, wrong)
     return extent(node, found if only_sizes(found) else wrong(found), least)
 

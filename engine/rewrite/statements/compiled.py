@@ -15,7 +15,19 @@ from ....ir.node import contents
 from ....ir.program import Block, Kernel
 from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling, value_of
 from ....ir.tile import Tile
-from ...language import core as s
+from ...language.core import (
+    DECREASES,
+    Chosen,
+    Comprehension,
+    Cover,
+    Guard,
+    LetClause,
+    Parameter,
+    PickClause,
+    Syntax,
+    children,
+    walk,
+)
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, Value, holds, pays
 from ...language.rule import PREFER, Clause, Rule, built_in_files, in_order
 from ...language.spelling import expression
@@ -63,22 +75,22 @@ def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
     """
     steps, lets = list[PlannedClause](), list[PlannedClause]()
 
-    def add(clause: s.Parameter | Clause, asked: s.Syntax | None, default: s.Syntax | None = None) -> None:
+    def add(clause: Parameter | Clause, asked: Syntax | None, default: Syntax | None = None) -> None:
         reads, more = free_names(asked), free_names(default)
         value, other = (None if node is None else expressions.compile(node) for node in (asked, default))
         needs = _wanted(reads, lets), _wanted(more, lets)
         step = PlannedClause(getattr(clause, "name", ""), clause, value, other, reads, *needs, len(steps))
         steps.append(step)
-        if isinstance(clause, s.LetClause):
+        if isinstance(clause, LetClause):
             lets.append(step)
-        elif isinstance(clause, s.Guard):
+        elif isinstance(clause, Guard):
             step.asked = pays if clause.kind == PREFER else holds
 
     for clause in in_order(rule):
         match clause:
-            case s.Parameter() if "local" not in rule.attributes:
+            case Parameter() if "local" not in rule.attributes:
                 add(clause, clause.domain, clause.default)
-            case s.LetClause(value=asked) | s.PickClause(domain=asked) | s.Guard(condition=asked):
+            case LetClause(value=asked) | PickClause(domain=asked) | Guard(condition=asked):
                 add(clause, asked)
     proved = {*_wanted(free_names(rule.rewrite), lets)} if lets else set()
     proved.update(*(step.before for step in steps if step.asked is not pays and step not in lets))
@@ -106,7 +118,7 @@ def searched(steps: Iterable[PlannedClause]) -> list[PlannedClause]:
     chosen = set[str]()
 
     def depends(step: PlannedClause) -> bool:
-        found = isinstance(step.clause, s.Parameter | s.PickClause) or not chosen.isdisjoint(step.reads)
+        found = isinstance(step.clause, Parameter | PickClause) or not chosen.isdisjoint(step.reads)
         if found:
             chosen.add(step.name)
         return found
@@ -145,13 +157,13 @@ class PlanExecutor:
 
     def __init__(self, rule: Rule, planned: Sequence[PlannedClause]):
         self.rule = rule
-        self.lets = [step for step in planned if isinstance(step.clause, s.LetClause)]
+        self.lets = [step for step in planned if isinstance(step.clause, LetClause)]
         self.steps = [step for step in planned if step not in self.lets]
         needed = {let for step in self.steps for let in (*step.before, *step.for_default)}
         self.opening = {step: [let for let in planned[:at] if let in needed] for at, step in enumerate(planned)}
         # words of the template, in whatever role: a name may denote a kernel or a dtype, too
-        read = s.walk((rule.rewrite, rule.covers)) if self.lets else ()
-        self.late = _wanted({word for node in read for word in s.children(node) if word.__class__ is str}, self.lets)
+        read = walk((rule.rewrite, rule.covers)) if self.lets else ()
+        self.late = _wanted({word for node in read for word in children(node) if word.__class__ is str}, self.lets)
 
     def solutions(
         self, env: Environment, pinned: Pinned, evidence: Evidence | None, at: int = 0
@@ -222,17 +234,17 @@ class PlanExecutor:
             if let.name not in env:
                 env[let.name] = self.ask(let.value, env, let.clause.value)
 
-    def ask(self, closure: Closure, env: Environment, place: s.Syntax) -> Value:
+    def ask(self, closure: Closure, env: Environment, place: Syntax) -> Value:
         try:
             return closure(env)
         except MISTAKES as error:
             raise self.mistake(error, place) from error
 
-    def mistake(self, error: Exception, place: s.Syntax) -> DplcError:
+    def mistake(self, error: Exception, place: Syntax) -> DplcError:
         """Return the error of a clause that has no value, or of a guard that is no condition."""
         if isinstance(error, NotComputed | InternalError):
             return self.rule.without_value(error.what, error.span or place.span)
-        read = place.condition if isinstance(place, s.Guard) else place
+        read = place.condition if isinstance(place, Guard) else place
         return self.rule.without_value(f"this cannot be evaluated: {error}", read.span)
 
     def default(self, step: PlannedClause, env: Environment) -> Value:
@@ -247,7 +259,7 @@ class PlanExecutor:
     ) -> tuple[Value, ...]:
         """Return the values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
         place = step.clause
-        if isinstance(place, s.PickClause):
+        if isinstance(place, PickClause):
             return tuple(self.ask(step.value, env, place))
         if step.name in env:  # the pattern binds it
             return (env[step.name],)
@@ -286,7 +298,7 @@ class PlanExecutor:
         return ()
 
 
-def check_cover(rule: Rule, cover: s.Cover, expressions: RuleExpressions, env: Environment) -> None:
+def check_cover(rule: Rule, cover: Cover, expressions: RuleExpressions, env: Environment) -> None:
     """Check that the parts of a split cover it, as every split implies. Raises DplcError.
 
     The parts have fewer values than the split index; or more, if they must divide it. For symbolic dimensions, bindings
@@ -320,14 +332,14 @@ def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Itera
                 continue
             alternatives = tuple({"value": show(value), "cost": show(cost)} for value, cost in found)
             winner, now = found[0][0] if found else 0, env.get(binder.name)
-            other = show(now) if isinstance(binder, s.Parameter) and node is value and now != winner else None
+            other = show(now) if isinstance(binder, Parameter) and node is value and now != winner else None
             yield WeighedChoice(binder.name, written(node.costs.element), node.most, other, alternatives)
 
 
-def _outermost(node: object) -> Iterator[s.Chosen]:
+def _outermost(node: object) -> Iterator[Chosen]:
     """Yield each `choose` outside of comprehensions; inside of one it may read the variable of the comprehension."""
-    inner = {id(below) for found in every(node, s.Comprehension) for below in s.walk(found)}
-    return (found for found in every(node, s.Chosen) if id(found) not in inner)
+    inner = {id(below) for found in every(node, Comprehension) for below in walk(found)}
+    return (found for found in every(node, Chosen) if id(found) not in inner)
 
 
 Program = tuple[Kernel, ...]
@@ -371,7 +383,7 @@ class CompiledRule:
         self.expressions = RuleExpressions(rule.level)
         self.parameters = {parameter.name: EVERY for parameter in rule.parameters}
         self.given = tuple(self.parameters) if "local" in rule.attributes else ()
-        self.chosen = (*self.parameters, *(clause.name for clause in rule.clauses if isinstance(clause, s.PickClause)))
+        self.chosen = (*self.parameters, *(clause.name for clause in rule.clauses if isinstance(clause, PickClause)))
         self.bars = Tile.mark if rule.level == "loop" else 0  # marks of classes that a kernel must not have
 
     def _pattern(self, evidence: bool) -> Pattern:
@@ -425,7 +437,7 @@ class CompiledRule:
 
     def weighed(self, match_env: Environment) -> tuple[WeighedChoice, ...]:
         """Return the alternatives of each `choose` at a match, with their costs."""
-        if not any(every((self.rule.parameters, self.rule.clauses), s.Chosen)):
+        if not any(every((self.rule.parameters, self.rule.clauses), Chosen)):
             return ()
         return tuple(weighed(self.rule, self.expressions, self._whole(match_env)))
 
@@ -436,8 +448,8 @@ class CompiledRule:
     def measure(self, match_env: Environment) -> Value:
         """Return the value of `decreases` at a match, which is less at every further firing; None without one."""
         decided, env = self.decisions[True], dict(match_env)
-        decided.compute(_wanted((s.DECREASES,), decided.lets), env)
-        return env.get(s.DECREASES)
+        decided.compute(_wanted((DECREASES,), decided.lets), env)
+        return env.get(DECREASES)
 
     def _whole(self, match_env: Environment) -> Environment:
         """Return all names of a match, also the lets that only a search leaves out."""

@@ -17,7 +17,35 @@ from ....ir.functions import ARITHMETIC, CAST, FLOAT, FUNCTIONS, HELD, LOGICAL, 
 from ....ir.monoid_texts import PARTS
 from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, postorder
 from ....ir.text.read_statements import CONSTANTS
-from ...language import core as c
+from ...language.core import (
+    Apply,
+    Assign,
+    AxisTerm,
+    CaseTerm,
+    CastTerm,
+    FoldTerm,
+    FunctionTerm,
+    Guard,
+    IndexTerm,
+    LetClause,
+    MappedTerm,
+    MatTerm,
+    NameOf,
+    NameTerm,
+    NumberTerm,
+    Operation,
+    PickClause,
+    Prefix,
+    ReadTerm,
+    ReduceTerm,
+    RunTerm,
+    Subscript,
+    Syntax,
+    ValueTerm,
+    bare,
+    constant_of,
+    term_of,
+)
 from ...language.evaluate import SITE, Environment, Expressions
 from ...language.rule import Rule
 from ...language.typed_slots import reads
@@ -29,13 +57,13 @@ from ..trace import CHANGES_NOTHING, Evidence
 _KNOWN: dict[str, Container[object]] = {"fn": FUNCTIONS, "part": PARTS}
 # The class of the value that a term matches, and the text that builds it.
 _NODES: dict[type, tuple[type, str]] = {
-    c.MappedTerm: (Remap, "remap({}, dict({}))"), c.CaseTerm: (Case, "case({}, {}, {})"),
-    c.IndexTerm: (Index, "Index({})"), c.FunctionTerm: (Elementwise, "elementwise({}, {})"),
-    c.ReduceTerm: (Reduce, "reduce({}, ({},), {})"), c.FoldTerm: (Fold, "fold({}, ({},), ({},))"),
+    MappedTerm: (Remap, "remap({}, dict({}))"), CaseTerm: (Case, "case({}, {}, {})"),
+    IndexTerm: (Index, "Index({})"), FunctionTerm: (Elementwise, "elementwise({}, {})"),
+    ReduceTerm: (Reduce, "reduce({}, ({},), {})"), FoldTerm: (Fold, "fold({}, ({},), ({},))"),
 }  # fmt: skip
 
 
-class TermRuleWriter(Matcher[c.ValueTerm]):
+class TermRuleWriter(Matcher[ValueTerm]):
     """Writer of the functions of one rule: the tests of its pattern, its guards, its template.
 
     evidence: note refusals, also every failed guard at the site. bind: return the bindings, not a replacement, as
@@ -74,7 +102,7 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
                 self.left(name, x, root)
 
     # ---- values
-    def value(self, term: c.ValueTerm, x: str) -> None:
+    def value(self, term: ValueTerm, x: str) -> None:
         """Emit tests that a value, or an axis, is of this form."""
         with self.at(term.node, x) as x:
             cls, constants = head(term)
@@ -89,14 +117,14 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
                 self.reject(" or ".join(tests))
             self.matched += cls is not None
             match term:
-                case c.NameTerm():
+                case NameTerm():
                     self.definition(term.name, x)
-                case c.AxisTerm():
+                case AxisTerm():
                     self.bind(term.name, x)
                     self.extent(term, x)
-                case c.ReadTerm():
+                case ReadTerm():
                     self.places(term, x)
-                case c.MatTerm():  # a decision of fusion that is open, no node
+                case MatTerm():  # a decision of fusion that is open, no node
                     inner = self.held(f"site.stored({x})")
                     self.reject(f"{inner} is None")
                     self.value(term.x, inner)
@@ -105,13 +133,13 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
                 case _ if "value" not in constants:
                     self.fields(term, constants, x)
 
-    def fields(self, term: c.ValueTerm, constants: Container[str], x: str) -> None:
+    def fields(self, term: ValueTerm, constants: Container[str], x: str) -> None:
         """Match the fields of a term, which have the names of those of the node: names and lists before values."""
         waiting = []
-        swaps = isinstance(term, c.FunctionTerm) and term.known and FUNCTIONS[term.fn].commutative and not term.runs
+        swaps = isinstance(term, FunctionTerm) and term.known and FUNCTIONS[term.fn].commutative and not term.runs
         for name in type(term).__slots__:
             value, place = getattr(term, name), f"{x}.{name}".replace(".operands", ".args")
-            if isinstance(value, c.ValueTerm):
+            if isinstance(value, ValueTerm):
                 waiting.append((value, place))
             elif swaps and name == "operands":
                 a, b, first, second = (self.local("a") for _ in range(4))
@@ -125,44 +153,44 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
                 waiting = [(value[0], first), (value[1], second)]
             elif isinstance(value, tuple):
                 self.items(value, self.held(place, "t"), "0")
-            elif isinstance(value, c.Syntax):
+            elif isinstance(value, Syntax):
                 self.arithmetic(value, place)
             elif name not in constants:
                 self.bind(value, place, "name" if name == "fn" else "value")
         self.several(waiting)
 
-    def is_known(self, term: c.ValueTerm) -> bool:
+    def is_known(self, term: ValueTerm) -> bool:
         """Return whether a term is the name of a value that has matched."""
-        return isinstance(term, c.NameTerm) and getattr(self.symbols.get(term.name), "kind", "") == "term"
+        return isinstance(term, NameTerm) and getattr(self.symbols.get(term.name), "kind", "") == "term"
 
-    def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
+    def error(self, what: str, term: ValueTerm | Syntax) -> DplcError:
         return DplcError(f"rule `{self.rule.name}`: {what}", term)
 
-    def several(self, waiting: list[tuple[c.ValueTerm, str]]) -> None:
+    def several(self, waiting: list[tuple[ValueTerm, str]]) -> None:
         """Match sub-patterns, the most selective first: numbers and bound names, operations, variables."""
 
-        def eagerness(pair: tuple[c.ValueTerm, str]) -> int:
+        def eagerness(pair: tuple[ValueTerm, str]) -> int:
             term = pair[0]
-            if isinstance(term, c.NameTerm):
+            if isinstance(term, NameTerm):
                 return 0 if term.name in self.symbols else 1 if term.name in self.rule.left else 2
-            return 0 if isinstance(term, c.NumberTerm | c.AxisTerm) else 1
+            return 0 if isinstance(term, NumberTerm | AxisTerm) else 1
 
         for term, x in sorted(waiting, key=eagerness):
             self.value(term, x)
 
     # ---- lists
-    def flexible(self, item: c.ValueTerm) -> bool:
-        return isinstance(item, c.RunTerm)
+    def flexible(self, item: ValueTerm) -> bool:
+        return isinstance(item, RunTerm)
 
-    def item(self, item: c.ValueTerm, x: str) -> Iterable[tuple[c.ValueTerm, str]]:
+    def item(self, item: ValueTerm, x: str) -> Iterable[tuple[ValueTerm, str]]:
         return ((item, x),)
 
-    def stretch(self, item: c.ValueTerm, whole: str, at: str, size: str, rest: Rest) -> str:
-        assert isinstance(item, c.RunTerm)
+    def stretch(self, item: ValueTerm, whole: str, at: str, size: str, rest: Rest) -> str:
+        assert isinstance(item, RunTerm)
         return self.run(item.node, item.name, None, whole, at, size, rest)
 
     # ---- axes
-    def extent(self, item: c.AxisTerm, x: str, there: str = "") -> None:
+    def extent(self, item: AxisTerm, x: str, there: str = "") -> None:
         """Match the extent of an axis. there: the condition that there is one, if it may be missing."""
         if isinstance(item.extent, int):
             self.reject(f"{there}{x}.extent != {self.constant(item.extent)}")
@@ -175,8 +203,8 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
         The root may be stored along more axes than it varies with: a name for such an axis alone is None, and matches.
         """
         items = self.rule.left_axes[name]
-        lines = (line.target for line in self.rule.match if isinstance(line, c.Assign))
-        place = next(y for y in lines if isinstance(y, c.Subscript) and getattr(y.base, "text", "") == name)
+        lines = (line.target for line in self.rule.match if isinstance(line, Assign))
+        place = next(y for y in lines if isinstance(y, Subscript) and getattr(y.base, "text", "") == name)
         with self.at(place, x) as x:
             known = [item for item in items if item.name in self.symbols]
             free = [item for item in items if item not in known]
@@ -199,14 +227,14 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
                 self.extent(item, self.symbols[item.name].text)
         self.own[name] = self.listed(items)
 
-    def listed(self, items: Iterable[c.AxisTerm]) -> str:
+    def listed(self, items: Iterable[AxisTerm]) -> str:
         """Return the text of a tuple of axes that are bound."""
         return f"({''.join(f'{self.symbols[item.name].text}, ' for item in items)})"
 
     # ---- values read at an index
-    def places(self, term: c.ReadTerm, x: str) -> None:
+    def places(self, term: ReadTerm, x: str) -> None:
         """Match `x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these indices."""
-        if not isinstance(term.x, c.NameTerm):
+        if not isinstance(term.x, NameTerm):
             raise self.error("a value is read by its name: `x[i, k]`", term)
         inner, map_ = self.local("m"), self.local("m")
         self.put(f"{inner}, {map_} = ({x}.x, dict({x}.map)) if {x}.__class__ is Remap else ({x}, {{}})")
@@ -216,29 +244,29 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
         for place, item in enumerate(term.places):
             self.index(item, self.held(f"{map_}.get({own}[{place}], {own}[{place}])"))
 
-    def arithmetic(self, node: c.Syntax, x: str) -> None:
+    def arithmetic(self, node: Syntax, x: str) -> None:
         """Match the contents of `Index` or `Case`: a variable for all of it, or an expression."""
-        if isinstance(node, c.NameOf) and node.text not in self.rule.left and node.text not in CONSTANTS:
+        if isinstance(node, NameOf) and node.text not in self.rule.left and node.text not in CONSTANTS:
             self.bind(node.text, x)
         else:
             self.index(node, x)
 
-    def index(self, node: c.Syntax, x: str) -> None:
+    def index(self, node: Syntax, x: str) -> None:
         """Match an index expression: a name is an axis or a value, and nothing else."""
         with self.at(node, x) as x:
-            node, number = c.bare(node), c.constant_of(node)
+            node, number = bare(node), constant_of(node)
             if number is not None:
                 self.reject(self.unlike(x, number))
-            elif isinstance(node, c.Prefix) and node.op == "not":
+            elif isinstance(node, Prefix) and node.op == "not":
                 self.reject(f"{x}.__class__ is not Not")
                 self.index(node.a, f"{x}.a")
-            elif isinstance(node, c.Operation | c.Prefix):
+            elif isinstance(node, Operation | Prefix):
                 self.computed(node, x)
-            elif isinstance(node, c.NameOf | c.Subscript | c.Apply):
+            elif isinstance(node, NameOf | Subscript | Apply):
                 self.reject(f"not leaf({x})")
-                if not isinstance(node, c.NameOf) or node.text in self.rule.left:
+                if not isinstance(node, NameOf) or node.text in self.rule.left:
                     self.reject(f"{x}.__class__ is Axis")
-                    return self.value(c.term_of(node), x)
+                    return self.value(term_of(node), x)
                 if node.text in self.read:  # a template that reads it takes it for an axis
                     self.reject(f"{x}.__class__ is not Axis")
                 self.bind(node.text, x)
@@ -257,13 +285,13 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
         run = self.function_of("attempt", "site", self.decided)
         return CompiledTermRule(self.rule, run, root, self.collapses(pattern))
 
-    def collapses(self, pattern: c.ValueTerm) -> bool:
+    def collapses(self, pattern: ValueTerm) -> bool:
         *_, value = self.rule.right.values()
-        if self.rule.clauses or not isinstance(pattern, c.FunctionTerm) or not pattern.known:
+        if self.rule.clauses or not isinstance(pattern, FunctionTerm) or not pattern.known:
             return False
         kind = FUNCTIONS[pattern.fn].kind
         operands = pattern.operands[1:] if kind == SELECT else pattern.operands
-        kept = isinstance(value, c.NameTerm) and value.name in [getattr(x, "name", None) for x in operands]
+        kept = isinstance(value, NameTerm) and value.name in [getattr(x, "name", None) for x in operands]
         return kept and kind in (ARITHMETIC, FLOAT, LOGICAL, SELECT)
 
     # ---- guards
@@ -283,7 +311,7 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
             evidence = f"{self.constant(AtTerm)}({self.constant(rule)}, site, t)" if self.noted else "None"
             self.put(f"env = {decide}(env, {pinned}, {evidence})", f"if env is None: {self.fail}")
         for clause in rule.clauses:
-            if isinstance(clause, c.LetClause):
+            if isinstance(clause, LetClause):
                 self.symbols[clause.name] = Symbol(f"env[{self.constant(clause.name)}]", "value")
         return "env" if self.deciding else self.template()
 
@@ -299,7 +327,7 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
             result = self.local("v")
             self.put(f"{result} = {self.build(term)}")
             self.symbols[name] = Symbol(result, "built")
-        given = self.symbols.get(term.name) if isinstance(term, c.NameTerm) else None
+        given = self.symbols.get(term.name) if isinstance(term, NameTerm) else None
         if given is None or given.kind != "term":
             self.put(f"{result} = typed({result}, t)")
         if self.noted:
@@ -307,37 +335,37 @@ class TermRuleWriter(Matcher[c.ValueTerm]):
         self.put(f"if {result} is t: {unchanged}{self.fail}")
         return result
 
-    def build(self, term: c.ValueTerm) -> str:
+    def build(self, term: ValueTerm) -> str:
         """Return the text that builds a value, or a piece of one."""
         match term:
-            case c.NumberTerm():
+            case NumberTerm():
                 return self.constant(term.value)
-            case c.NameTerm() | c.AxisTerm():
+            case NameTerm() | AxisTerm():
                 return self.symbols[term.name].text
-            case c.RunTerm():
+            case RunTerm():
                 return f"*{self.symbols[term.name].text}"
-            case c.CastTerm(dtype=c.NameOf(text=dtype)):
+            case CastTerm(dtype=NameOf(text=dtype)):
                 return f"cast({self.build(term.x)}, {self.constant(dtype)})"
         if type(term) not in _NODES:
             raise self.error("not a value", term)
         parts = (self.part(name, getattr(term, name)) for name in type(term).__slots__)
         return _NODES[type(term)][1].format(*parts)
 
-    def part(self, field: str, value: str | c.Syntax | c.ValueTerm | tuple[c.ValueTerm, ...]) -> str:
+    def part(self, field: str, value: str | Syntax | ValueTerm | tuple[ValueTerm, ...]) -> str:
         """Return the text of a field of a term: of a name, a list, a value."""
         if isinstance(value, str):
             return self.constant(value) if value in _KNOWN.get(field, ()) else self.symbols[value].text
         if isinstance(value, tuple):
             return ", ".join(map(self.build, value))
-        return self.build(value if isinstance(value, c.ValueTerm) else c.term_of(value))
+        return self.build(value if isinstance(value, ValueTerm) else term_of(value))
 
 
-def head(term: c.ValueTerm) -> tuple[type | None, dict[str, Any]]:
+def head(term: ValueTerm) -> tuple[type | None, dict[str, Any]]:
     """Return the class that a value must have, and the required values of its fields."""
     match term:
-        case c.NumberTerm(value=x):
+        case NumberTerm(value=x):
             return Const, {"value": x}
-        case c.FunctionTerm(fn=fn, operands=(c.NumberTerm(value=x), *_)) if term.known and FUNCTIONS[fn].kind == CAST:
+        case FunctionTerm(fn=fn, operands=(NumberTerm(value=x), *_)) if term.known and FUNCTIONS[fn].kind == CAST:
             return Const, {"value": x, "dtype": HELD.get(fn, fn)}  # `f32(2.0)` is a number with its dtype, no cast
     if type(term) not in _NODES:
         return None, {}
@@ -383,7 +411,7 @@ class CompiledTermRule:
 class RefusingSite(Protocol):
     """A site that keeps what its rules refused."""
 
-    def refuse(self, rule: Rule, guard: c.Guard, term: Term, env: Environment, /) -> None:
+    def refuse(self, rule: Rule, guard: Guard, term: Term, env: Environment, /) -> None:
         """Note the guard that kept a rule away from a term."""
 
 
@@ -395,7 +423,7 @@ class AtTerm(Evidence):
     site: RefusingSite
     term: Term
 
-    def guard(self, guard: c.Guard, depth: int, env: Environment) -> None:
+    def guard(self, guard: Guard, depth: int, env: Environment) -> None:
         self.site.refuse(self.rule, guard, self.term, env)
 
     domain = refuse = undecided = staticmethod(lambda *_: None)  # type: ignore[assignment]
@@ -416,7 +444,7 @@ def executor_of(rule: Rule, parameters: Pinned, every: bool = False) -> tuple[Ca
         elif parameter.default is None:
             raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter)
     for clause in rule.clauses:
-        if isinstance(clause, c.PickClause):
+        if isinstance(clause, PickClause):
             raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause)
     return PlanExecutor(rule, plan(rule, Expressions("tensor"))).first(every), pinned
 
@@ -448,7 +476,7 @@ class NearMiss(NamedTuple):
     """
 
     followed: int
-    expected: c.Syntax | None
+    expected: Syntax | None
     found: Term | Axis | float | None
     root: Term
 
@@ -460,7 +488,7 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
     for term in postorder(tuple(roots)):
         if not begins_at(rule, term):
             continue
-        misses: list[tuple[int, c.Syntax, Term | Axis | float | None]] = []
+        misses: list[tuple[int, Syntax, Term | Axis | float | None]] = []
         if match(term, lambda *miss, misses=misses: misses.append(miss)):
             return NearMiss(best.followed if best is not None else 1, None, term, term)
         miss = NearMiss(*max(misses, key=lambda miss: (miss[0], _tells(miss[2]))), term)

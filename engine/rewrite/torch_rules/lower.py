@@ -59,8 +59,24 @@ from ....ir.text.sizes import print_condition
 from ....ir.text.tensor import default_axes
 from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
-from ...language import core as s
 from ...language.check import load_facts
+from ...language.core import (
+    OPERATIONS,
+    Apply,
+    Guard,
+    Keyword,
+    LetClause,
+    NameOf,
+    NameTerm,
+    PickClause,
+    ReadTerm,
+    StackedTerm,
+    Subscript,
+    TypeOf,
+    line_name,
+    says_slices,
+    term_of,
+)
 from ...language.evaluate import RESERVED, Closure, holds
 from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, overridden, policy_with
@@ -99,13 +115,13 @@ class TorchRule:
         self.root = self.patterns[-1]
 
     @cached_property
-    def clauses(self) -> list[tuple[s.LetClause | s.Guard, Closure]]:
+    def clauses(self) -> list[tuple[LetClause | Guard, Closure]]:
         """The `let`s and guards, each with what computes it."""
         numbers, found = Numbers(), []
         for clause in self.rule.clauses:
-            if isinstance(clause, s.PickClause):
+            if isinstance(clause, PickClause):
                 raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause)
-            computed = clause.value if isinstance(clause, s.LetClause) else clause.condition
+            computed = clause.value if isinstance(clause, LetClause) else clause.condition
             found.append((clause, numbers.compile(computed)))
         return found
 
@@ -115,16 +131,16 @@ class TorchRule:
 
         Slices are the lines `Stacked(j, xs[os..]) = y[os..]`.
         """
-        lines = [line for line in self.rule.rewrite if not s.says_slices(line)]
-        compiler, notes = TemplateCompiler(frozenset(map(s.line_name, lines)) - {self.root.dst}), list[Part]()
+        lines = [line for line in self.rule.rewrite if not says_slices(line)]
+        compiler, notes = TemplateCompiler(frozenset(map(line_name, lines)) - {self.root.dst}), list[Part]()
         made = [self._statement(line, compiler) for line in lines]
-        if not lines or s.line_name(lines[-1]) != self.root.dst:
+        if not lines or line_name(lines[-1]) != self.root.dst:
             raise DplcError(f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`", self.rule)
-        for line in filter(s.says_slices, self.rule.rewrite):
-            match s.term_of(line.target, torch=True), s.term_of(line.value, torch=True):  # type: ignore[attr-defined]
+        for line in filter(says_slices, self.rule.rewrite):
+            match term_of(line.target, torch=True), term_of(line.value, torch=True):  # type: ignore[attr-defined]
                 case (
-                    s.StackedTerm(x=s.ReadTerm(x=s.NameTerm())) as listed,
-                    s.ReadTerm(x=s.NameTerm(name=self.root.dst), places=places),
+                    StackedTerm(x=ReadTerm(x=NameTerm())) as listed,
+                    ReadTerm(x=NameTerm(name=self.root.dst), places=places),
                 ):
                     notes.append(compiler.slices(listed, compiler.bracket(places)))
                 case _:
@@ -138,13 +154,13 @@ class TorchRule:
         return next((p.op for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root.op)
 
     def _statement(self, node: Any, compiler: TemplateCompiler) -> tuple[Bracket | None, Part]:
-        name, value = s.line_name(node), node.value
-        if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
+        name, value = line_name(node), node.value
+        if isinstance(value, Apply) and value.fn[0].isupper() and (node.types or value.fn not in OPERATIONS):
             return None, self._op(name, value, node.types, compiler.numbers)
-        bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
+        bracket = compiler.bracket(node.target.items) if isinstance(node.target, Subscript) else None
         if bracket is None and name == self.root.dst:
             raise DplcError(f"`{name}`: the result has brackets", node)
-        part = compiler.of(s.term_of(value, torch=True))
+        part = compiler.of(term_of(value, torch=True))
 
         def local(firing: TorchSite) -> None:
             firing.own[name] = firing.entries(bracket or ())
@@ -153,14 +169,14 @@ class TorchRule:
         return bracket, part if name == self.root.dst else local
 
     @staticmethod
-    def _op(name: str, op: s.Apply, types: tuple[s.TypeOf, ...], numbers: Numbers) -> Part:
+    def _op(name: str, op: Apply, types: tuple[TypeOf, ...], numbers: Numbers) -> Part:
         """Compile `ab: f32[..] = Cat([a, b], dim=d)`: another op, or the name of one that gives several tensors.
 
         types: none for the result itself.
         """
-        named = {item.name: numbers.compile(item.value) for item in op.items if isinstance(item, s.Keyword)}
-        positional = numbers.compile_all(tuple(x for x in op.items if not isinstance(x, s.Keyword)))
-        kinds = [(numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in types]
+        named = {item.name: numbers.compile(item.value) for item in op.items if isinstance(item, Keyword)}
+        positional = numbers.compile_all(tuple(x for x in op.items if not isinstance(x, Keyword)))
+        kinds = [(numbers.compile(NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in types]
 
         def make(firing: TorchSite) -> None:
             env, call = firing.env, firing.call
@@ -197,7 +213,7 @@ class TorchRule:
             pattern.match(call, env)
         env[self.root.dst] = firing.result
         for clause, closure in self.clauses:
-            if isinstance(clause, s.LetClause):
+            if isinstance(clause, LetClause):
                 env[clause.name] = closure(env)
             elif not holds(closure, env):
                 raise NotApplicable(clause.reason, partial(what_it_saw, clause, env, Numbers()))

@@ -27,7 +27,32 @@ from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, axes, d
 from ....ir.text.read_statements import CONSTANTS
 from ....ir.text.torch import print_field
 from ....ir.torch import TorchOp
-from ...language import core as s
+from ...language.core import (
+    Apply,
+    Assign,
+    CaseTerm,
+    CastTerm,
+    EitherTerm,
+    FoldTerm,
+    FunctionTerm,
+    Group,
+    IndexTerm,
+    Keyword,
+    NameOf,
+    NameTerm,
+    Nodes,
+    PlaceTerm,
+    ReadTerm,
+    ReduceTerm,
+    Run,
+    StackedTerm,
+    Subscript,
+    Syntax,
+    Text,
+    ValueTerm,
+    constant_of,
+    term_of,
+)
 from ...language.evaluate import MISTAKES, RESERVED, SITE, Closure, Environment, Expressions, mistaken
 from ...language.typed_slots import names_in
 
@@ -142,16 +167,16 @@ class ListPattern(NamedTuple):
 class StatementPattern:
     """`dst = Op(positional.., field=pattern, rest..)`, with types or without: `dst: f32[4, n] = ..`."""
 
-    def __init__(self, statement: s.Syntax):
+    def __init__(self, statement: Syntax):
         match statement:
-            case s.Assign(target=s.NameOf(text=dst), value=s.Apply(fn=op, items=items) as call, types=types):
+            case Assign(target=NameOf(text=dst), value=Apply(fn=op, items=items) as call, types=types):
                 self.dst, self.op, self.reads = dst, op, names_in(call)
             case _:
                 raise DplcError("a pattern on torch is `y = Op(field, ..)`", statement)
         self.types = [ListPattern((Var(one.dtype), _list(one.dims)), ()) for one in types]
-        self.keywords = {item.name: _pattern(item.value) for item in items if isinstance(item, s.Keyword)}
-        self.positional = [_pattern(item) for item in items if not isinstance(item, s.Keyword | s.Run)]
-        self.open = any(isinstance(item, s.Run) for item in items)
+        self.keywords = {item.name: _pattern(item.value) for item in items if isinstance(item, Keyword)}
+        self.positional = [_pattern(item) for item in items if not isinstance(item, Keyword | Run)]
+        self.open = any(isinstance(item, Run) for item in items)
 
     def match(self, call: OpCall, env: Environment) -> None:
         """Bind the pattern's variables to the types and fields of an op. Raises NotApplicable if it does not fit."""
@@ -178,23 +203,23 @@ class StatementPattern:
                 raise NotApplicable(f"the rule says nothing about {name}={print_field(value)}")
 
 
-def _pattern(node: s.Syntax) -> Any:
+def _pattern(node: Syntax) -> Any:
     """Return the pattern of a field's value."""
     match node:
-        case s.NameOf(text=name):
+        case NameOf(text=name):
             return CONSTANTS.get(name, Var(name))
-        case s.Text(value=text):
+        case Text(value=text):
             return text
-        case s.Group(items=items):
+        case Group(items=items):
             return _list(items)
-    number = s.constant_of(node)
+    number = constant_of(node)
     if number is None:
         raise DplcError("a pattern on torch holds variables, constants and lists", node)
     return number
 
 
-def _list(items: s.Nodes) -> ListPattern:
-    rest = [item.base for item in items[-1:] if isinstance(item, s.Run)]
+def _list(items: Nodes) -> ListPattern:
+    rest = [item.base for item in items[-1:] if isinstance(item, Run)]
     return ListPattern(tuple(map(_pattern, items[: len(items) - len(rest)])), tuple(map(_pattern, rest)))
 
 
@@ -446,7 +471,7 @@ class Numbers(Expressions):
     def __init__(self, symbolic: bool = False) -> None:
         super().__init__("torch", symbolic)
 
-    def apply(self, node: s.Apply) -> Closure:
+    def apply(self, node: Apply) -> Closure:
         raise DplcError(f"unknown fact `{node.fn}`", node, did_you_mean(node.fn, self.facts))
 
 
@@ -457,24 +482,24 @@ class TemplateCompiler:
         self.locals = locals_
         self.numbers, self.symbolic = Numbers(), Numbers(symbolic=True)
 
-    def of(self, term: s.ValueTerm, short: bool = False) -> Part:
+    def of(self, term: ValueTerm, short: bool = False) -> Part:
         """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
         match term:
-            case s.ReadTerm(x=s.NameTerm(name=name)):
+            case ReadTerm(x=NameTerm(name=name)):
                 return self._read(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
-            case s.EitherTerm():
+            case EitherTerm():
                 condition, a, b = self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short)
                 return lambda firing: (a if condition(firing.env) else b)(firing)
-            case s.ReduceTerm(fn=fn):
+            case ReduceTerm(fn=fn):
                 return self._reduction(term, (term.x,), short, lambda over, xs: compose.reduce(fn, over, *xs))
-            case s.FoldTerm(part=part):
+            case FoldTerm(part=part):
                 return self._reduction(term, term.args, short, partial(compose.fold, part))
-            case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
+            case StackedTerm(x=ReadTerm(x=NameTerm(name=name))):
                 return self._stacked(term, name)
-            case s.IndexTerm():
+            case IndexTerm():
                 e = self.index(term.expr)
                 return combined(lambda firing: compose.index(firing.resolve(e(firing.env))))
-            case s.CaseTerm():
+            case CaseTerm():
                 chosen_by = self.index(term.cond)
 
                 def chosen(firing: TorchSite, a: Build, b: Build) -> Any:
@@ -484,7 +509,7 @@ class TemplateCompiler:
                     return compose.case(condition, a(), b())
 
                 return combined(chosen, self.of(term.a, True), self.of(term.b, True))
-            case s.CastTerm(dtype=written):
+            case CastTerm(dtype=written):
                 to = self.numbers.compile(written)
 
                 def cast(firing: TorchSite, x: Build) -> Any:
@@ -494,21 +519,21 @@ class TemplateCompiler:
                     return compose.asked_cast(x(), dtype.name)
 
                 return combined(cast, self.of(term.x, short))
-            case s.PlaceTerm():
+            case PlaceTerm():
                 bounds = self.numbers.compile_all((term.low, term.end))
                 return combined(
                     lambda firing, x: firing.lowering.bound(firing.call.origin, x(), *bounds(firing.env)),
                     self.of(term.x, short),
                 )
-            case s.FunctionTerm(known=True, fn=fn):
+            case FunctionTerm(known=True, fn=fn):
                 if len(term.operands) != (arity := FUNCTIONS[fn].arity):
                     raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term)
                 parts = (self.of(operand, short) for operand in term.operands)
                 return combined(lambda _, *xs: compose.elementwise(fn, *[x() for x in xs]), *parts)
-        return self._read(term.node, self.numbers.compile(term.node), term.name if isinstance(term, s.NameTerm) else "")
+        return self._read(term.node, self.numbers.compile(term.node), term.name if isinstance(term, NameTerm) else "")
 
     @staticmethod
-    def _read(node: s.Syntax, closure: Closure, name: str, bracket: Bracket | None = None, short: bool = False) -> Part:
+    def _read(node: Syntax, closure: Closure, name: str, bracket: Bracket | None = None, short: bool = False) -> Part:
         """Compile a name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, a tensor.
 
         A number in the position of a tensor is used as it is. short: what is read may be shorter than its axis.
@@ -535,11 +560,9 @@ class TemplateCompiler:
 
         return part
 
-    def _reduction(
-        self, term: s.ValueTerm, operands: Sequence[s.ValueTerm], short: bool, fold: Callable[..., Any]
-    ) -> Part:
+    def _reduction(self, term: ValueTerm, operands: Sequence[ValueTerm], short: bool, fold: Callable[..., Any]) -> Part:
         """Compile `Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`: `fold(axes, terms)`."""
-        items: s.Nodes = term.node.items[1:-1]  # type: ignore[attr-defined]
+        items: Nodes = term.node.items[1:-1]  # type: ignore[attr-defined]
         over = self.bracket(items)
 
         def leaves(firing: TorchSite) -> list[Axis]:
@@ -559,7 +582,7 @@ class TemplateCompiler:
 
         return combined(folded, *(self.of(operand, short) for operand in operands), leaves)
 
-    def _tensors(self, term: s.StackedTerm) -> Part:
+    def _tensors(self, term: StackedTerm) -> Part:
         """Return what aligns a bracket with each tensor of a list: it gives these, each with its entries."""
         listed, bracket = self.numbers.compile(term.x.x.node), self.bracket(term.x.places)
 
@@ -571,7 +594,7 @@ class TemplateCompiler:
 
         return tensors
 
-    def _stacked(self, term: s.StackedTerm, name: str) -> Part:
+    def _stacked(self, term: StackedTerm, name: str) -> Part:
         """Compile `Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op."""
         index = self.index(term.place)
 
@@ -586,7 +609,7 @@ class TemplateCompiler:
 
         return combined(one, self._tensors(term))
 
-    def slices(self, term: s.StackedTerm, result: Bracket) -> Part:
+    def slices(self, term: StackedTerm, result: Bracket) -> Part:
         """Compile `Stacked(k, xs[os..]) = y[..]`: the result, at the number of a tensor on its axis, has that tensor.
 
         result: the bracket of y. The piece returns what notes this, given the term of y.
@@ -604,7 +627,7 @@ class TemplateCompiler:
 
         return combined(note, self._tensors(term))
 
-    def index(self, node: s.Syntax) -> Closure:
+    def index(self, node: Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
         compute, names = self.symbolic.compile(node), names_in(node)
         what = "an index must be an axis or a number, and this is a tensor value"
@@ -628,14 +651,14 @@ class TemplateCompiler:
 
         return index
 
-    def bracket(self, items: s.Nodes) -> Bracket:
+    def bracket(self, items: Nodes) -> Bracket:
         return tuple(map(self._item, items))
 
-    def _item(self, item: s.Syntax) -> Item:
-        run, inner = isinstance(item, s.Run), item.base if isinstance(item, s.Run) else item
-        name = inner.text if isinstance(inner, s.NameOf) else None
-        function = isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
-        if not (function or isinstance(item, s.Subscript) or (name in self.locals and not run)):
+    def _item(self, item: Syntax) -> Item:
+        run, inner = isinstance(item, Run), item.base if isinstance(item, Run) else item
+        name = inner.text if isinstance(inner, NameOf) else None
+        function = isinstance(item, Apply) and (item.fn in FUNCTIONS or item.fn == "place")
+        if not (function or isinstance(item, Subscript) or (name in self.locals and not run)):
             return Item(name, run, self.index(inner))
-        part = self.of(s.term_of(item, torch=True))
+        part = self.of(term_of(item, torch=True))
         return Item(None, False, lambda env: part(env[SITE]))
