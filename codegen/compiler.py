@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import importlib.util
@@ -11,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from ctypes import CDLL, byref, c_char_p, c_int, c_size_t, c_void_p, create_string_buffer
 from functools import cache
 from pathlib import Path
 
@@ -101,20 +101,20 @@ WHEEL_FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
 class Nvrtc:
     """A loaded NVRTC library."""
 
-    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+    def __init__(self, library: CDLL, path: str) -> None:
         self._library = library
-        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self._library.nvrtcGetErrorString.restype = c_char_p
+        major, minor = c_int(), c_int()
+        self._check(library.nvrtcVersion(byref(major), byref(minor)))
         self.version = major.value, minor.value
         self.identity = f"nvrtc {major.value}.{minor.value} {path}"
 
     @functools.cached_property
     def architectures(self) -> frozenset[int]:
         """The compute capabilities it compiles for: 80, 90, 120, ..."""
-        count = ctypes.c_int()
-        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-        found = (ctypes.c_int * count.value)()
+        count = c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(byref(count)))
+        found = (c_int * count.value)()
         self._check(self._library.nvrtcGetSupportedArchs(found))
         return frozenset(found)
 
@@ -125,25 +125,23 @@ class Nvrtc:
 
     def compile(self, text: str, name: str, options: Sequence[str]) -> tuple[bytes, str]:
         """Return the cubin of `text` (`name` in diagnostics), and the log. Raises CompilerFailure with the log."""
-        program = ctypes.c_void_p()
+        program = c_void_p()
         create = self._library.nvrtcCreateProgram
-        self._check(create(ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
+        self._check(create(byref(program), text.encode(), name.encode(), 0, None, None))
         try:
             encoded = [option.encode() for option in options]
-            result = self._library.nvrtcCompileProgram(
-                program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)
-            )
+            result = self._library.nvrtcCompileProgram(program, len(encoded), (c_char_p * len(encoded))(*encoded))
             log = self._fetch(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             if result != 0:
                 raise CompilerFailure(log or self._reason(result))
             return self._fetch(program, "CUBIN"), log
         finally:
-            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+            self._library.nvrtcDestroyProgram(byref(program))
 
-    def _fetch(self, program: ctypes.c_void_p, what: str) -> bytes:
-        size = ctypes.c_size_t()
-        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-        buffer = ctypes.create_string_buffer(size.value)
+    def _fetch(self, program: c_void_p, what: str) -> bytes:
+        size = c_size_t()
+        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, byref(size)))
+        buffer = create_string_buffer(size.value)
         self._check(getattr(self._library, f"nvrtcGet{what}")(program, buffer))
         return buffer.raw
 
@@ -170,7 +168,7 @@ def find_all() -> tuple[Nvrtc, ...]:
     wheels = [Path(root) / folder / name for root in roots for folder in WHEEL_FOLDERS for name in LIBRARY_NAMES]
     for candidate in (*(str(path) for path in wheels if path.exists()), *LIBRARY_NAMES):
         try:
-            one = Nvrtc(ctypes.CDLL(candidate), candidate)
+            one = Nvrtc(CDLL(candidate), candidate)
         except (OSError, AttributeError, CompilerFailure):
             continue
         found.setdefault(one.version, one)

@@ -5,12 +5,26 @@ Handles and addresses are plain numbers. Every call is checked.
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import (
+    CDLL,
+    addressof,
+    byref,
+    c_char_p,
+    c_float,
+    c_int,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_ulonglong,
+    c_void_p,
+    create_string_buffer,
+    memmove,
+)
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -58,8 +72,8 @@ def status(name: str, *arguments: Any) -> int:
 
 def meaning_of(number: int) -> str:
     """Return the driver's text for an error."""
-    text = ctypes.c_char_p()
-    if status("cuGetErrorString", number, ctypes.byref(text)) != 0 or text.value is None:
+    text = c_char_p()
+    if status("cuGetErrorString", number, byref(text)) != 0 or text.value is None:
         return "unknown error"
     return text.value.decode(errors="replace")
 
@@ -67,14 +81,14 @@ def meaning_of(number: int) -> str:
 def answer(name: str, kind: Any, *arguments: Any) -> Any:
     """Return the object of a C type that a function of the driver stores at its first argument. Raises DriverError."""
     found = kind()
-    call(name, ctypes.byref(found), *arguments)
+    call(name, byref(found), *arguments)
     return found
 
 
 @lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
+def _library() -> CDLL:
     try:
-        return ctypes.CDLL("libcuda.so.1")
+        return CDLL("libcuda.so.1")
     except OSError as error:
         raise DriverError("there is no CUDA driver here", notes=(str(error),)) from error
 
@@ -82,11 +96,11 @@ def _library() -> ctypes.CDLL:
 class Loaded(NamedTuple):
     """A kernel on the device. registers: of a thread; local_bytes: of a thread's local memory, spills included."""
 
-    function: ctypes.c_void_p
+    function: c_void_p
     kernel: CudaKernel
     registers: int
     local_bytes: int
-    module: ctypes.c_void_p | None = None
+    module: c_void_p | None = None
 
 
 class Driver:
@@ -94,19 +108,19 @@ class Driver:
 
     def __init__(self, ordinal: int = 0) -> None:
         call("cuInit", 0)
-        self._device = answer("cuDeviceGet", ctypes.c_int, ordinal)
-        call("cuCtxPushCurrent_v2", answer("cuDevicePrimaryCtxRetain", ctypes.c_void_p, self._device))
+        self._device = answer("cuDeviceGet", c_int, ordinal)
+        call("cuCtxPushCurrent_v2", answer("cuDevicePrimaryCtxRetain", c_void_p, self._device))
 
     @property
     def name(self) -> str:
-        room = ctypes.create_string_buffer(256)
+        room = create_string_buffer(256)
         call("cuDeviceGetName", room, len(room), self._device)
         return room.value.decode(errors="replace")
 
     @property
     def version(self) -> int:
         """The newest CUDA that the driver is for: 13000 is 13.0."""
-        return int(answer("cuDriverGetVersion", ctypes.c_int).value)
+        return int(answer("cuDriverGetVersion", c_int).value)
 
     @property
     def arch(self) -> str:
@@ -116,16 +130,16 @@ class Driver:
 
     def attribute(self, number: int) -> int:
         """Return a number of CUdevice_attribute."""
-        return int(answer("cuDeviceGetAttribute", ctypes.c_int, number, self._device).value)
+        return int(answer("cuDeviceGetAttribute", c_int, number, self._device).value)
 
     def load(self, kernel: CudaKernel, image: bytes) -> Loaded:
         """Return a kernel out of its cubin, until it is unloaded."""
-        data = ctypes.create_string_buffer(image, len(image))
-        module = answer("cuModuleLoadDataEx", ctypes.c_void_p, data, 0, None, None)
-        function = answer("cuModuleGetFunction", ctypes.c_void_p, module, kernel.name.encode())
+        data = create_string_buffer(image, len(image))
+        module = answer("cuModuleLoadDataEx", c_void_p, data, 0, None, None)
+        function = answer("cuModuleGetFunction", c_void_p, module, kernel.name.encode())
         if kernel.smem > DEFAULT_DYNAMIC_SMEM:
             call("cuFuncSetAttribute", function, DYNAMIC_SMEM, kernel.smem)
-        registers, local = (answer("cuFuncGetAttribute", ctypes.c_int, n, function) for n in (REGISTERS, LOCAL_BYTES))
+        registers, local = (answer("cuFuncGetAttribute", c_int, n, function) for n in (REGISTERS, LOCAL_BYTES))
         return Loaded(function, kernel, registers.value, local.value, module)
 
     def unload(self, loaded: Loaded) -> None:
@@ -136,9 +150,9 @@ class Driver:
         """Enqueue a kernel. values: as `arguments` returns them: addresses, tensor maps, then sizes."""
         kernel = loaded.kernel
         cells = [_cell(value, place < len(kernel.params)) for place, value in enumerate(values)]
-        pointers = (ctypes.c_void_p * len(cells))(*(address for _, address in cells))
+        pointers = (c_void_p * len(cells))(*(address for _, address in cells))
         numbers = (*kernel.grid, kernel.block, 1, 1, kernel.smem)
-        call("cuLaunchKernel", loaded.function, *numbers, ctypes.c_void_p(stream), pointers, None)
+        call("cuLaunchKernel", loaded.function, *numbers, c_void_p(stream), pointers, None)
 
     def synchronize(self) -> None:
         """Wait for everything; an access that faulted is an error here."""
@@ -146,47 +160,47 @@ class Driver:
 
     def stream(self) -> int:
         """Return a new stream."""
-        return answer("cuStreamCreate", ctypes.c_void_p, NON_BLOCKING).value or 0
+        return answer("cuStreamCreate", c_void_p, NON_BLOCKING).value or 0
 
     def event(self) -> Any:
         """Return a new event that keeps its time."""
-        return answer("cuEventCreate", ctypes.c_void_p, 0)
+        return answer("cuEventCreate", c_void_p, 0)
 
-    def record(self, event: ctypes.c_void_p, stream: int) -> None:
+    def record(self, event: c_void_p, stream: int) -> None:
         """Have an event happen once everything before it on a stream is done."""
-        call("cuEventRecord", event, ctypes.c_void_p(stream))
+        call("cuEventRecord", event, c_void_p(stream))
 
-    def seconds(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
+    def seconds(self, start: c_void_p, end: c_void_p) -> float:
         """Return the seconds from one event that has happened to another."""
         name = "cuEventElapsedTime_v2" if hasattr(_library(), "cuEventElapsedTime_v2") else "cuEventElapsedTime"
-        return float(answer(name, ctypes.c_float, start, end).value * 1e-3)
+        return float(answer(name, c_float, start, end).value * 1e-3)
 
     def alloc(self, nbytes: int) -> int:
         """Return the address of new memory, its own allocation, so that a memory checker sees where it ends."""
-        return int(answer("cuMemAlloc_v2", ctypes.c_uint64, ctypes.c_size_t(max(nbytes, 1))).value)
+        return int(answer("cuMemAlloc_v2", c_uint64, c_size_t(max(nbytes, 1))).value)
 
     def free(self, address: int) -> None:
-        call("cuMemFree_v2", ctypes.c_uint64(address))
+        call("cuMemFree_v2", c_uint64(address))
 
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """Enqueue a write of one byte all over a piece of memory."""
-        call("cuMemsetD8Async", ctypes.c_uint64(address), byte, ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
+        call("cuMemsetD8Async", c_uint64(address), byte, c_size_t(nbytes), c_void_p(stream))
 
     def upload(self, address: int, data: bytes) -> None:
         """Copy bytes to the device."""
-        room = ctypes.create_string_buffer(data, len(data))
-        call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), room, ctypes.c_size_t(len(data)))
+        room = create_string_buffer(data, len(data))
+        call("cuMemcpyHtoD_v2", c_uint64(address), room, c_size_t(len(data)))
 
 
 def _cell(value: int | bytes, parameter: bool) -> tuple[Any, int]:
     """Return a value of a launch in memory, and its address. parameter: not a size. Maps lie at multiples of 64."""
     if isinstance(value, bytes):
-        room = ctypes.create_string_buffer(len(value) + MAP_ALIGNMENT)
-        start = ctypes.addressof(room) + -ctypes.addressof(room) % MAP_ALIGNMENT
-        ctypes.memmove(start, value, len(value))
+        room = create_string_buffer(len(value) + MAP_ALIGNMENT)
+        start = addressof(room) + -addressof(room) % MAP_ALIGNMENT
+        memmove(start, value, len(value))
         return room, start
-    cell = ctypes.c_uint64(value) if parameter else ctypes.c_int(value)
-    return cell, ctypes.addressof(cell)
+    cell = c_uint64(value) if parameter else c_int(value)
+    return cell, addressof(cell)
 
 
 # ---- CUDA graphs: launches captured once on a stream, then enqueued by one call of the driver
@@ -210,7 +224,7 @@ class Graph:
     def __init__(self, stream: int, enqueue: Enqueue) -> None:
         """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
         with _captured(stream, enqueue) as graph:
-            self._executable = answer("cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, ctypes.c_ulonglong(0))
+            self._executable = answer("cuGraphInstantiateWithFlags", c_void_p, graph, c_ulonglong(0))
         # a run of it that is on its way is finished first
         self.close = weakref.finalize(self, status, "cuGraphExecDestroy", self._executable)
 
@@ -219,17 +233,17 @@ class Graph:
 
         Raises DriverError, and what `enqueue` raises.
         """
-        result = (ctypes.c_uint64 * 3)()  # CUgraphExecUpdateResultInfo: an enum and two nodes
+        result = (c_uint64 * 3)()  # CUgraphExecUpdateResultInfo: an enum and two nodes
         with _captured(stream, enqueue) as graph:
             try:
-                call("cuGraphExecUpdate_v2", self._executable, graph, ctypes.byref(result))
+                call("cuGraphExecUpdate_v2", self._executable, graph, byref(result))
             except DriverError:
                 return False
         return True
 
     def replay(self, stream: int) -> None:
         """Enqueue the launches on any stream; 0 is the default one. Raises DriverError."""
-        call("cuGraphLaunch", self._executable, ctypes.c_void_p(stream))
+        call("cuGraphLaunch", self._executable, c_void_p(stream))
 
 
 class Replays:
@@ -278,9 +292,9 @@ class Replays:
 
 def is_capturing(stream: int) -> bool:
     """Return whether what is enqueued on a stream is being captured. The default one cannot be captured."""
-    capturing = ctypes.c_int()
+    capturing = c_int()
     if stream:
-        call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(capturing))
+        call("cuStreamIsCapturing", c_void_p(stream), byref(capturing))
     return capturing.value != 0
 
 
@@ -289,26 +303,26 @@ def order(before: int, after: int) -> None:
 
     Raises DriverError.
     """
-    event = answer("cuEventCreate", ctypes.c_void_p, WITHOUT_TIMES)
+    event = answer("cuEventCreate", c_void_p, WITHOUT_TIMES)
     try:
-        call("cuEventRecord", event, ctypes.c_void_p(before))
-        call("cuStreamWaitEvent", ctypes.c_void_p(after), event, 0)
+        call("cuEventRecord", event, c_void_p(before))
+        call("cuStreamWaitEvent", c_void_p(after), event, 0)
     finally:
         call("cuEventDestroy_v2", event)  # at once for us; the driver keeps it until it has happened
 
 
 @contextmanager
-def _captured(stream: int, enqueue: Enqueue) -> Iterator[ctypes.c_void_p]:
+def _captured(stream: int, enqueue: Enqueue) -> Iterator[c_void_p]:
     """Yield a graph of what `enqueue` launches. The stream is given back, and the graph destroyed, whatever happens."""
-    handle, graph = ctypes.c_void_p(stream), ctypes.c_void_p()
+    handle, graph = c_void_p(stream), c_void_p()
     try:
         call("cuStreamBeginCapture_v2", handle, RELAXED)
         try:
             enqueue()
         except BaseException:
-            status("cuStreamEndCapture", handle, ctypes.byref(graph))
+            status("cuStreamEndCapture", handle, byref(graph))
             raise
-        call("cuStreamEndCapture", handle, ctypes.byref(graph))
+        call("cuStreamEndCapture", handle, byref(graph))
         yield graph
     finally:
         if graph:
@@ -341,18 +355,18 @@ def encode(param: KernelParam, address: int) -> bytes:
     """
     view = TensorView.of(param)
     rank = len(view.box)
-    room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
-    start = -ctypes.addressof(room) % MAP_ALIGNMENT
-    four_bytes = ctypes.c_uint32 * rank
+    room = create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    start = -addressof(room) % MAP_ALIGNMENT
+    four_bytes = c_uint32 * rank
     try:
         refusal = status(
             "cuTensorMapEncodeTiled",
-            ctypes.byref(room, start),
+            byref(room, start),
             DATA_TYPES[param.dtype],
             rank,
-            ctypes.c_void_p(address),
-            (ctypes.c_uint64 * rank)(*view.extents),
-            (ctypes.c_uint64 * rank)(*view.strides),
+            c_void_p(address),
+            (c_uint64 * rank)(*view.extents),
+            (c_uint64 * rank)(*view.strides),
             four_bytes(*view.box),
             four_bytes(*[1] * rank),
             NO_INTERLEAVE,

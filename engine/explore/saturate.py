@@ -32,7 +32,29 @@ from ...ir.expr import NEGATED
 from ...ir.functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, opmath, result_dtype
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
-from ..language import core as s
+from ..language.core import (
+    Apply,
+    AxisTerm,
+    CaseTerm,
+    FoldTerm,
+    FunctionTerm,
+    Group,
+    Guard,
+    LetClause,
+    LetExpression,
+    MappedTerm,
+    NameOf,
+    NameTerm,
+    Number,
+    NumberTerm,
+    Operation,
+    PickClause,
+    Prefix,
+    ReduceTerm,
+    Syntax,
+    ValueTerm,
+    bare,
+)
 from ..language.evaluate import facts_of
 from ..language.rule import Rule
 from ..language.typed_slots import calls, without_lets
@@ -516,27 +538,27 @@ class RuleText:
             self.floats.append(form("floating", root.spelled()))
 
     # ---- values of the pattern and of the template
-    def value(self, term: s.ValueTerm, wanted: Kind) -> Typed:
+    def value(self, term: ValueTerm, wanted: Kind) -> Typed:
         """Return a value and its dtype. wanted: the dtype of a number in the template."""
         match term:
-            case s.NumberTerm():
+            case NumberTerm():
                 return self.number(term.value, wanted)
-            case s.NameTerm(name="_"):
+            case NameTerm(name="_"):
                 return next(self.fresh), Kind()
-            case s.NameTerm(name=name):
+            case NameTerm(name=name):
                 return self.variable(name, term)
-            case s.MappedTerm():
+            case MappedTerm():
                 text, kind = self.value(term.x, wanted)
                 return form("Map", self.bind(term.map, "map", term), text), kind
-            case s.ReduceTerm():
+            case ReduceTerm():
                 return self.reduction("Red", self.named_function(term.fn, term), term, (term.x,), wanted)
-            case s.FoldTerm(part=part, args=args) if part in PARTS:
+            case FoldTerm(part=part, args=args) if part in PARTS:
                 return self.reduction(f"F{len(args)}", f'"{part}"', term, args, wanted)
-            case s.CaseTerm(cond=s.NameOf(text=condition)):
+            case CaseTerm(cond=NameOf(text=condition)):
                 text, (kind, other) = self.operands((term.a, term.b), wanted)
                 self.agree(kind, other)
                 return form("Case", self.bind(condition, "cond", term), text), kind
-            case s.FunctionTerm(fn=fn, operands=operands):
+            case FunctionTerm(fn=fn, operands=operands):
                 if term.runs or not 0 < len(operands) <= MOST_OPERANDS:
                     raise self.refuse("a list of operands", term)
                 text, kinds = self.operands(operands, wanted)
@@ -571,13 +593,13 @@ class RuleText:
         return f'"{name}"' if name in FUNCTIONS else self.bind(name, "fn", node)
 
     def reduction(
-        self, head: str, fn: str, term: s.ReduceTerm | s.FoldTerm, args: Sequence[s.ValueTerm], wanted: Kind
+        self, head: str, fn: str, term: ReduceTerm | FoldTerm, args: Sequence[ValueTerm], wanted: Kind
     ) -> Typed:
         """Return a reduction, or one part of a reduction over a tuple; `k` is one axis, `ks..` all of them."""
         axis, *others = term.over
         if others or getattr(axis, "extent", None) is not None:
             raise self.refuse("a reduction over a list of axes, or one of this extent,", term)
-        if isinstance(axis, s.AxisTerm) and not self.building:
+        if isinstance(axis, AxisTerm) and not self.building:
             self.query.append(form("single", f"v_{axis.name}"))
         over = self.bind(axis.name, "axes", term)
         text, kinds = self.operands(args, wanted)
@@ -586,16 +608,16 @@ class RuleText:
         root.sum = root.sum or Kind(floating=root.floating, folded=root)
         return form(head, fn, over, text), root.sum
 
-    def operands(self, items: Sequence[s.ValueTerm], wanted: Kind) -> tuple[str, list[Kind]]:
+    def operands(self, items: Sequence[ValueTerm], wanted: Kind) -> tuple[str, list[Kind]]:
         """Return the operands of a function. The numbers of a template take the dtype of what they meet."""
         built: dict[int, Typed] = {}
         last = self.building
-        for place in sorted(range(len(items)), key=lambda place: last and isinstance(items[place], s.NumberTerm)):
+        for place in sorted(range(len(items)), key=lambda place: last and isinstance(items[place], NumberTerm)):
             built[place] = _, wanted = self.value(items[place], wanted)
         texts, kinds = zip(*(built[place] for place in sorted(built)), strict=True)
         return " ".join(texts), list(kinds)
 
-    def result_of_variable(self, term: s.FunctionTerm, kinds: list[Kind]) -> Kind:
+    def result_of_variable(self, term: FunctionTerm, kinds: list[Kind]) -> Kind:
         """Return the dtype of the result of a variable for a function."""
         if not self.building:
             self.functions[term.fn] = *kinds, Kind()
@@ -626,50 +648,50 @@ class RuleText:
     def guards(self) -> None:
         for clause in self.rule.clauses:
             match clause:
-                case s.LetClause(name=name, value=value):
+                case LetClause(name=name, value=value):
                     gives, *_ = FACTS.get(getattr(value, "fn", ""), ("",))
                     if gives in ("term", "map"):
                         self.query.append(form("=", f"v_{name}", self.text(value, gives)))
                         self.roles[name] = gives
                     else:
                         self.lets[name] = self.named(value)
-                case s.Guard(kind="require"):
+                case Guard(kind="require"):
                     self.condition(clause.condition)
-                case s.PickClause():
+                case PickClause():
                     raise self.refuse("`pick`", clause)
 
-    def condition(self, node: s.Syntax) -> None:
+    def condition(self, node: Syntax) -> None:
         """Query for what a condition says."""
-        match s.bare(self.named(node)):
-            case s.Operation(op="!=", a=s.NameOf(text=name), b=s.NameOf(text="none")) if name in self.roles:
+        match bare(self.named(node)):
+            case Operation(op="!=", a=NameOf(text=name), b=NameOf(text="none")) if name in self.roles:
                 pass  # the fact answers, or the rule does not match
-            case s.Operation(op="and", a=a, b=b):
+            case Operation(op="and", a=a, b=b):
                 self.condition(a)
                 self.condition(b)
-            case s.Operation(op="or"):
+            case Operation(op="or"):
                 raise self.refuse("`or`", node)
-            case bare:
-                self.query.append(self.text(bare, "condition"))
+            case other:
+                self.query.append(self.text(other, "condition"))
 
-    def text(self, node: s.Syntax, sort: str) -> str:
+    def text(self, node: Syntax, sort: str) -> str:
         """Return the text of what a guard says or asks; a set of axes is a mask."""
         node = self.named(node)
-        asked, operands = "", tuple[s.Syntax, ...]()
+        asked, operands = "", tuple[Syntax, ...]()
         match node:
-            case s.NameOf(text=name) if self.roles.get(name) == sort:
+            case NameOf(text=name) if self.roles.get(name) == sort:
                 return f"v_{name}"
-            case s.NameOf(text=name) if sort == "dtype" and name in DTYPES:
+            case NameOf(text=name) if sort == "dtype" and name in DTYPES:
                 return f'"{name}"'
-            case s.Number(value=int(value)) if sort == "number":
+            case Number(value=int(value)) if sort == "number":
                 self.constants.add(value)
                 return str(value)
-            case s.Group(bracket="[" | "{", items=(_, *_)) if sort == "axes":
+            case Group(bracket="[" | "{", items=(_, *_)) if sort == "axes":
                 return reduce(partial(form, "|"), [self.text(item, sort) for item in node.items])
-            case s.Apply():
+            case Apply():
                 asked, operands = node.fn, node.items
-            case s.Prefix(op="not", a=s.Apply(fn=fn, items=operands)):
+            case Prefix(op="not", a=Apply(fn=fn, items=operands)):
                 asked = f"not {fn}"
-            case s.Operation():
+            case Operation():
                 asked, operands = node.op, (node.a, node.b)
         gives, text, *takes = FACTS.get(asked, ("", ""))
         if gives == sort:
@@ -680,13 +702,13 @@ class RuleText:
                     return form("=" if asked == "==" else asked, *(self.text(item, compared) for item in operands))
         raise self.unknown(node)
 
-    def named(self, node: s.Syntax) -> Any:
+    def named(self, node: Syntax) -> Any:
         """Return what the name of a `let` or of a parameter is bound to; other syntax without its own `let`s."""
-        if isinstance(node, s.LetExpression):
+        if isinstance(node, LetExpression):
             return without_lets(node)
-        return self.lets.get(node.text, node) if isinstance(node, s.NameOf) else node
+        return self.lets.get(node.text, node) if isinstance(node, NameOf) else node
 
-    def unknown(self, node: s.Syntax) -> DplcError:
+    def unknown(self, node: Syntax) -> DplcError:
         """Return the refusal of a guard: a property of a kernel says so."""
         facts = facts_of("tensor")
         for fn in (call.fn for call in calls(node) if call.fn in facts):

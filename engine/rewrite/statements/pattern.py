@@ -18,8 +18,35 @@ from ....ir.program import Block, Stmt
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import CONSTANTS, Shape, load_fields
-from ...language import core as s
-from ...language.core import walk
+from ...language.core import (
+    Apply,
+    Arm,
+    Assign,
+    CaptureStatement,
+    Comprehension,
+    DropStatement,
+    EachBlock,
+    ForLoop,
+    IfBlock,
+    InsideBlock,
+    Keyword,
+    LoadOf,
+    Member,
+    NameOf,
+    Nodes,
+    Number,
+    PassStatement,
+    Prefix,
+    Run,
+    RunStatement,
+    Subscript,
+    Substitution,
+    Syntax,
+    Text,
+    UseRule,
+    bare,
+    walk,
+)
 from ...language.evaluate import RESERVED, Closure, Environment, Expressions, Value, holds
 from ...language.sorts import SLOTS
 from ...language.typed_slots import NAME_SORTS, calls, is_variable, reads, shape_of
@@ -49,25 +76,25 @@ def coerce(sort: str, many: bool, value: Value) -> Value:
 class RuleExpressions(Expressions):
     """Compiler of expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
 
-    def compile(self, node: s.Syntax) -> Closure:
+    def compile(self, node: Syntax) -> Closure:
         """Compile an expression.
 
         In a comprehension, an expression that calls facts runs once for all elements that it does not depend on.
         """
         shape = shape_of(node)
         made = super().compile(node) if shape is None else self.node(shape, {})
-        if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
+        if not self.variables or isinstance(node, NameOf | Number | Text):
             return made
-        mentioned = {getattr(part, field, None) for part in s.walk(node) for field in ("text", "name", "fn")}
+        mentioned = {getattr(part, field, None) for part in walk(node) for field in ("text", "name", "fn")}
         names = tuple(dict.fromkeys(name for name in self.variables if name in mentioned))
         if len(names) == len(set(self.variables)) or not any(call.fn in self.facts for call in calls(node)):
             return made
         return _once(made, names)
 
-    def _subscript(self, node: s.Subscript) -> Closure:
+    def _subscript(self, node: Subscript) -> Closure:
         """Compile `x[a := e, ..]`, `x[renaming]`, an element of a list or of an array of registers."""
         base, places = self.compile(node.base), [self._place(item) for item in node.items]
-        plain = not any(isinstance(item, s.Substitution | s.Run) for item in node.items)
+        plain = not any(isinstance(item, Substitution | Run) for item in node.items)
 
         def apply(env: Environment) -> Value:
             value, keys = base(env), tuple([place(env) for place in places])
@@ -92,16 +119,16 @@ class RuleExpressions(Expressions):
 
         return apply
 
-    def _place(self, item: s.Syntax) -> Closure:
+    def _place(self, item: Syntax) -> Closure:
         """Compile an index, or the images of names and forms: of `a := e`, of `as.. := es..`, of a fact's renaming."""
-        if not isinstance(item, s.Substitution):
+        if not isinstance(item, Substitution):
             return self.compile(item)
         left, right = self.compile(item.left), self.compile(item.right)
-        if isinstance(item.left, s.Run):
+        if isinstance(item.left, Run):
             return lambda env: dict(zip(left(env), right(env), strict=True))
         return lambda env: {left(env): right(env)}
 
-    def _member(self, node: s.Member) -> Closure:
+    def _member(self, node: Member) -> Closure:
         """Compile `x.field`: a field that a node or a record declares, never one that Python adds to it."""
         get = super()._member(node)
 
@@ -113,7 +140,7 @@ class RuleExpressions(Expressions):
 
         return look
 
-    def _comprehension(self, node: s.Comprehension) -> Closure:
+    def _comprehension(self, node: Comprehension) -> Closure:
         """Compile a comprehension.
 
         An outermost comprehension has a table of the results of facts, for itself and for those inside of it.
@@ -121,11 +148,11 @@ class RuleExpressions(Expressions):
         inside, collect = bool(self.variables), super()._comprehension(node)
         return collect if inside else lambda env: collect({**env, ANSWERS: {}})
 
-    def _run(self, node: s.Run) -> Closure:
+    def _run(self, node: Run) -> Closure:
         base = self.compile(node.base)
         if node.role in (None, "_"):
             return base
-        role = self.compile(s.NameOf(node.span, node.role))
+        role = self.compile(NameOf(node.span, node.role))
         return lambda env: tuple([replace(axis, role=role(env).name) for axis in base(env)])
 
     def node(self, shape: Shape, known: Mapping[str, Closure]) -> Closure:
@@ -146,7 +173,7 @@ class RuleExpressions(Expressions):
     def field(self, field: Field, value: Any) -> Closure:
         """Return the closure of one field's value. A name is what the rule bound to it, or itself, as of labels."""
         sort, many = field.sort, field.many
-        if isinstance(value, s.NameOf) and sort in NAME_SORTS:
+        if isinstance(value, NameOf) and sort in NAME_SORTS:
             text = value.text
             return lambda env: found.name if (found := env.get(text, text)).__class__ is e.Var else found
         closure = self.compile_all(value) if isinstance(value, tuple) else self.compile(value)
@@ -175,7 +202,7 @@ def free_names(node: object, facts: Container[str] = ()) -> frozenset[str]:
     return frozenset(filter(is_variable, (*reads(node), *called)))
 
 
-Near = Callable[[int, s.Syntax, Node | None], None]
+Near = Callable[[int, Syntax, Node | None], None]
 Match = Callable[[Block, int, Environment, Near | None], Iterator[tuple[int, Environment]]]
 
 
@@ -219,7 +246,7 @@ class Pattern:
         return tuple(out)
 
 
-def compile_pattern(statements: s.Nodes, level: str, title: str, given: Iterable[str], evidence: bool) -> Pattern:
+def compile_pattern(statements: Nodes, level: str, title: str, given: Iterable[str], evidence: bool) -> Pattern:
     """Compile a pattern. given: variables that are bound before the match (the parameters of a local rule)."""
     maker = StatementMatcher(level, given, evidence)
     items = _statements(statements)
@@ -237,7 +264,7 @@ def compile_pattern(statements: s.Nodes, level: str, title: str, given: Iterable
     return Pattern(maker.compile("match", title), root, maker.needs, tuple(maker.symbols))
 
 
-class StatementMatcher(Matcher[s.Syntax]):
+class StatementMatcher(Matcher[Syntax]):
     """Writer of the matcher of a block."""
 
     def __init__(self, level: str, given: Iterable[str], evidence: bool):
@@ -255,34 +282,34 @@ class StatementMatcher(Matcher[s.Syntax]):
             self.symbols[name] = Symbol(self.held(f"env[{self.constant(name)}]"), "value")
 
     # ---- items of lists
-    def flexible(self, item: s.Syntax) -> bool:
-        if isinstance(item, s.CaptureStatement):
+    def flexible(self, item: Syntax) -> bool:
+        if isinstance(item, CaptureStatement):
             return item.repeat is not None
-        return isinstance(item, s.Run | s.RunStatement | s.InsideBlock)
+        return isinstance(item, Run | RunStatement | InsideBlock)
 
-    def item(self, item: s.Syntax, x: str) -> Iterable[tuple[s.Syntax, str]]:
+    def item(self, item: Syntax, x: str) -> Iterable[tuple[Syntax, str]]:
         if self.sort:
             self.value(self.sort, item, x)
         else:
             self.statement(_required_shape(item), x)
-            if isinstance(item, s.CaptureStatement):
+            if isinstance(item, CaptureStatement):
                 self.bind(item.name, x)
         return ()
 
     def stretch(self, item: Any, whole: str, at: str, size: str, rest: Rest) -> str:
-        if isinstance(item, s.CaptureStatement):
+        if isinstance(item, CaptureStatement):
             return self.capture_run(item, whole, at, size, rest[0] if isinstance(rest, tuple) else rest)
-        if isinstance(item, s.InsideBlock):
+        if isinstance(item, InsideBlock):
             return self.inside(item, whole, at, size, rest)
-        run = item.run if isinstance(item, s.RunStatement) else item
-        if not isinstance(run.base, s.NameOf) or (isinstance(item, s.RunStatement) and item.changes):
+        run = item.run if isinstance(item, RunStatement) else item
+        if not isinstance(run.base, NameOf) or (isinstance(item, RunStatement) and item.changes):
             raise DplcError("a run of a pattern reads `name..`", item)
         role = None if run.role in (None, "_") else run.role
         if role is not None and role not in RESERVED:
             raise DplcError(f"`{role}` is not a role", run)
         return self.run(item, run.base.text, role, whole, at, size, rest)
 
-    def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str, rest: int) -> str:
+    def capture_run(self, item: CaptureStatement, whole: str, at: str, size: str, rest: int) -> str:
         """Match `s: Op(..)+`: as many as there are; all of them share the variables that one of them binds.
 
         rest: the number of statements that must follow.
@@ -314,7 +341,7 @@ class StatementMatcher(Matcher[s.Syntax]):
         self.bind(item.name, f"{whole}[{at}:{end}]")
         return end
 
-    def inside(self, item: s.InsideBlock, whole: str, at: str, size: str, rest: Rest) -> str:
+    def inside(self, item: InsideBlock, whole: str, at: str, size: str, rest: Rest) -> str:
         following = rest[1] if isinstance(rest, tuple) else item
         if following is not None:
             raise DplcError("`inside` covers the rest of its block: nothing can follow it", following)
@@ -349,30 +376,30 @@ class StatementMatcher(Matcher[s.Syntax]):
             if field.sort != "Block":
                 self.field(field, value, f"{x}.{field.name}")
 
-    def field(self, field: Field, value: s.Syntax | s.Nodes, x: str) -> None:
+    def field(self, field: Field, value: Syntax | Nodes, x: str) -> None:
         if isinstance(value, tuple):
             self.sequence(field.sort, value, x)
-        elif field.many and isinstance(value, s.NameOf) and value.text not in RESERVED:
+        elif field.many and isinstance(value, NameOf) and value.text not in RESERVED:
             self.bind(value.text, x)
         else:
             self.value(field.sort, value, x)
 
-    def sequence(self, sort: str, items: s.Nodes, x: str) -> None:
+    def sequence(self, sort: str, items: Nodes, x: str) -> None:
         before, self.sort = self.sort, sort
         self.items(items, self.held(x, "t" if sort else "b"), "0")
         self.sort = before
 
     # ---- values
-    def value(self, sort: str, node: s.Syntax, x: str) -> None:
-        node = s.bare(node)
+    def value(self, sort: str, node: Syntax, x: str) -> None:
+        node = bare(node)
         nested = shape_of(node)
         if nested is not None:
             self.node(nested, x)
-        elif isinstance(node, s.NameOf):
+        elif isinstance(node, NameOf):
             self.name(sort, node.text, x)
-        elif isinstance(node, s.Number | s.Text):
+        elif isinstance(node, Number | Text):
             self.reject(self.unlike(x, node.value))
-        elif isinstance(node, s.Prefix) and node.op == "not":
+        elif isinstance(node, Prefix) and node.op == "not":
             self.negation(sort, node.a, x)
         else:
             self.expression(sort, node, x)
@@ -385,7 +412,7 @@ class StatementMatcher(Matcher[s.Syntax]):
         else:
             self.bind(text, x, "name" if sort in NAME_SORTS else "value")
 
-    def negation(self, sort: str, node: s.Syntax, x: str) -> None:
+    def negation(self, sort: str, node: Syntax, x: str) -> None:
         test, bound, reports = self.local("e"), dict(self.symbols), self.reports
         self.reports = ""
         with self.function(f"def {test}():", "return False"):
@@ -394,39 +421,39 @@ class StatementMatcher(Matcher[s.Syntax]):
         self.symbols, self.reports = bound, reports
         self.reject(f"{test}()")
 
-    def expression(self, sort: str, node: s.Syntax, x: str) -> None:
+    def expression(self, sort: str, node: Syntax, x: str) -> None:
         names = free_names(node, self.expressions.facts)
         known = {name for name, symbol in self.symbols.items() if not symbol.maybe}
-        if isinstance(node, s.Subscript) and self.register(node):
+        if isinstance(node, Subscript) and self.register(node):
             self.reject(f"{x}.__class__ is not Element")
             self.value("Name", node.base, f"{x}.name")
             return self.sequence("Expr", node.items, f"{x}.index")
-        if names <= known | {"target"} or isinstance(node, s.Member | s.Subscript | s.Comprehension):
+        if names <= known | {"target"} or isinstance(node, Member | Subscript | Comprehension):
             compute, kind = self.constant(self.expressions.compile(node)), "name" if sort in NAME_SORTS else "value"
             value = self.held(f"{compute}({{**env, {self.environment(sorted(names & known))}}})")
             return self.reject(differs(Symbol(value, "value"), x, kind))
-        if isinstance(node, s.Apply):
+        if isinstance(node, Apply):
             self.reject(f"{x}.__class__ is not Call")
             self.name("Fn", node.fn, f"{x}.fn")
             return self.sequence("Expr", node.items, f"{x}.args")
         return self.computed(node, x)
 
-    def operand(self, node: s.Syntax, x: str) -> None:
+    def operand(self, node: Syntax, x: str) -> None:
         self.value("Expr", node, x)
 
-    def register(self, node: s.Subscript) -> bool:
+    def register(self, node: Subscript) -> bool:
         """Return whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
-        if self.expressions.level != "kernel" or not isinstance(node.base, s.NameOf):
+        if self.expressions.level != "kernel" or not isinstance(node.base, NameOf):
             return False
         known = self.symbols.get(node.base.text)
         return known is None or known.kind == "name"
 
 
-def _statements(block: s.Nodes) -> s.Nodes:
-    return tuple(item for item in block if not isinstance(item, s.PassStatement))
+def _statements(block: Nodes) -> Nodes:
+    return tuple(item for item in block if not isinstance(item, PassStatement))
 
 
-def _required_shape(item: s.Syntax) -> Shape:
+def _required_shape(item: Syntax) -> Shape:
     shape = shape_of(item)
     if shape is None:
         raise DplcError("this stands in templates only, or is not a statement", item)
@@ -434,11 +461,11 @@ def _required_shape(item: s.Syntax) -> Shape:
 
 
 # The ranks of tests: cheap tests come first, then binders, then lists. Values follow those that they read.
-_COSTS = {s.Number: 0, s.Text: 0, s.Prefix: 0, s.NameOf: 1, tuple: 3, s.Member: 5, s.Subscript: 5}
+_COSTS = {Number: 0, Text: 0, Prefix: 0, NameOf: 1, tuple: 3, Member: 5, Subscript: 5}
 
 
 def _cost(value: object) -> int:
-    fixed = isinstance(value, s.NameOf) and not is_variable(value.text)
+    fixed = isinstance(value, NameOf) and not is_variable(value.text)
     return 0 if fixed else _COSTS.get(type(value), 2)
 
 
@@ -464,7 +491,7 @@ class Template(RuleExpressions):
         self.known, self.locals, self.families = known, locals_, runs
         self._sticky_seen = Counter[str]()
 
-    def block(self, statements: s.Nodes) -> Closure:
+    def block(self, statements: Nodes) -> Closure:
         """Return the closure of a block: a tuple of statements.
 
         Of runs of several blocks of the pattern, each defines names of its own.
@@ -486,28 +513,28 @@ class Template(RuleExpressions):
 
         return build
 
-    def family(self, node: s.Syntax) -> frozenset[str] | None:
+    def family(self, node: Syntax) -> frozenset[str] | None:
         """Return the variables that are renamed with a run; None if it is not a run of the pattern."""
-        base = node.run.base if isinstance(node, s.RunStatement) else None
-        while isinstance(base, s.Subscript):  # a run with substitutions
+        base = node.run.base if isinstance(node, RunStatement) else None
+        while isinstance(base, Subscript):  # a run with substitutions
             base = base.base
-        return self.families.get(base.text) if isinstance(base, s.NameOf) else None
+        return self.families.get(base.text) if isinstance(base, NameOf) else None
 
-    def statement(self, node: s.Syntax) -> Closure:
+    def statement(self, node: Syntax) -> Closure:
         """Return a closure that returns a tuple of statements: none for `pass` and `drop`."""
-        if isinstance(node, s.PassStatement | s.DropStatement):
+        if isinstance(node, PassStatement | DropStatement):
             return lambda env: ()
-        if isinstance(node, s.RunStatement):
+        if isinstance(node, RunStatement):
             return self.spliced(node)
-        if isinstance(node, s.EachBlock):
+        if isinstance(node, EachBlock):
             return self.each(node)
-        if isinstance(node, s.InsideBlock):
+        if isinstance(node, InsideBlock):
             name, body = node.name, self.block(node.body)
             return lambda env: env[name].plug(body(env))
-        if isinstance(node, s.IfBlock):
+        if isinstance(node, IfBlock):
             return self.guard(node)
         shape = shape_of(node)
-        if shape is None or isinstance(node, s.CaptureStatement):
+        if shape is None or isinstance(node, CaptureStatement):
             raise DplcError("this stands in patterns only, or is not a statement", node)
         known = self.kept(shape)
         if shape.body is not None:
@@ -523,7 +550,7 @@ class Template(RuleExpressions):
         self._sticky_seen[key] += bool(fields)
         return {name: _kept(key, position, name, shape.cls.by_name[name].default) for name in fields}
 
-    def guard(self, node: s.IfBlock) -> Closure:
+    def guard(self, node: IfBlock) -> Closure:
         """Compile `if c:`; a guard that is constant, or that guards nothing, leaves no trace."""
         condition, body = self.compile(node.condition), self.block(node.body)
 
@@ -534,7 +561,7 @@ class Template(RuleExpressions):
 
         return build
 
-    def each(self, node: s.EachBlock) -> Closure:
+    def each(self, node: EachBlock) -> Closure:
         name, domain, known = node.variable, self.compile(node.domain), self.known
         self.known = known | {name}
         body = self.block(node.body)
@@ -553,7 +580,7 @@ class Template(RuleExpressions):
         return build
 
     # ---- `xs.. with change, ...`: the only ways for a template to change a captured run
-    def spliced(self, node: s.RunStatement) -> Closure:
+    def spliced(self, node: RunStatement) -> Closure:
         base, changes = self.compile(node.run), [self.change(change) for change in node.changes]
 
         def build(env: Environment) -> Value:
@@ -568,17 +595,17 @@ class Template(RuleExpressions):
 
         return build
 
-    def change(self, node: s.Syntax) -> Change:
-        if isinstance(node, s.Keyword):
+    def change(self, node: Syntax) -> Change:
+        if isinstance(node, Keyword):
             return self.assigned(node)
-        if isinstance(node, s.Arm):
+        if isinstance(node, Arm):
             return self.arm(node)
-        if isinstance(node, s.UseRule):
+        if isinstance(node, UseRule):
             arguments, rule = self.compile_all(node.call.items), self.locals(node.call.fn, node.call.span)
             return lambda run, env: rule(run, arguments(env), env)
         raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", node)
 
-    def assigned(self, change: s.Keyword) -> Change:
+    def assigned(self, change: Keyword) -> Change:
         """Compile `field=value`, on the statements of the run themselves."""
         name, value = change.name, self.compile(change.value)
 
@@ -597,19 +624,19 @@ class Template(RuleExpressions):
 
         return apply
 
-    def arm(self, arm: s.Arm) -> Change:
+    def arm(self, arm: Arm) -> Change:
         """Compile `load B[i..] => load C[e..] for x in d where g`, on every load below.
 
         The first element that fits rewrites a load, once. An arm that does not mention a guard keeps it.
         """
         left, right, variable = arm.pattern, arm.template, arm.variable
-        if not isinstance(left, s.LoadOf) or not isinstance(right, s.LoadOf):
+        if not isinstance(left, LoadOf) or not isinstance(right, LoadOf):
             raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm)
         guard, given = left.condition, sorted(free_names(left) & (self.known | {variable}))
-        anything = s.NameOf(arm.span, "_")
+        anything = NameOf(arm.span, "_")
         if guard is None:
             left = dataclasses.replace(left, condition=anything, other=anything)
-        line = (s.Assign(arm.span, anything, left),)
+        line = (Assign(arm.span, anything, left),)
         pattern = compile_pattern(line, self.level, f"load of {arm.span.location}", given, False)
         fields, same = load_fields(right), ("dst",) if guard is not None else ("dst", "when", "other")
         kept = {name: _kept(FIELDS_OF_LOAD, 0, name, None) for name in same if name not in fields}
@@ -644,7 +671,7 @@ def _kept(key: str, position: int, field: str, default: Value) -> Closure:
 # Runs of sibling blocks that a template puts into one block: later names are renamed, so each value has one definition.
 
 
-def families(pattern: s.Nodes) -> Families:
+def families(pattern: Nodes) -> Families:
     """Return, for each run of a pattern, the variables of its block: they see the same values.
 
     A variable that occurs outside of the block, too, is not among them: its value is the one outside.
@@ -653,14 +680,14 @@ def families(pattern: s.Nodes) -> Families:
     everywhere = _mentioned(pattern)
     for block in (pattern, *(node.body for node in walk(pattern) if isinstance(getattr(node, "body", None), tuple))):
         own = frozenset(name for name, count in _mentioned(block).items() if count == everywhere[name])
-        runs = (item.run.base for item in block if isinstance(item, s.RunStatement))
-        variables |= {base.text: own for base in runs if isinstance(base, s.NameOf)}
+        runs = (item.run.base for item in block if isinstance(item, RunStatement))
+        variables |= {base.text: own for base in runs if isinstance(base, NameOf)}
     return variables
 
 
-def _mentioned(block: s.Nodes) -> Counter[str]:
+def _mentioned(block: Nodes) -> Counter[str]:
     """Return the variables that some statements of a pattern mention, and how often."""
-    keys = {s.NameOf: "text", s.CaptureStatement: "name", s.InsideBlock: "name", s.ForLoop: "var"}
+    keys = {NameOf: "text", CaptureStatement: "name", InsideBlock: "name", ForLoop: "var"}
     return Counter(getattr(node, keys[type(node)]) for node in walk(block) if type(node) in keys)
 
 
@@ -682,19 +709,19 @@ def defined_in(block: Iterable[object]) -> set[str]:
     return {x.dst for x in block if isinstance(x, Let | Load)}
 
 
-def defined(statements: Iterable[s.Syntax], given: frozenset[str]) -> tuple[str, ...]:
+def defined(statements: Iterable[Syntax], given: frozenset[str]) -> tuple[str, ...]:
     """Return the names that a template defines itself, in text order: they are fresh in every rewrite."""
     return tuple(name for name in dict.fromkeys(_definitions(statements)) if name not in given and name not in RESERVED)
 
 
-def _definitions(statements: Iterable[s.Syntax]) -> Iterator[str]:
+def _definitions(statements: Iterable[Syntax]) -> Iterator[str]:
     for node in statements:
         shape = shape_of(node)
         fields = shape.fields if shape is not None else {}
         for name in ("name", "var", "dst", "acc"):
-            if isinstance(value := fields.get(name), s.NameOf):
+            if isinstance(value := fields.get(name), NameOf):
                 yield value.text
-        hidden = node.variable if isinstance(node, s.EachBlock) else None
+        hidden = node.variable if isinstance(node, EachBlock) else None
         # the axes of a Tile; those of a shared tile are labels
         for below in (*map(fields.get, ("ins", "outs", "axes")), getattr(node, "body", None)):
             if isinstance(below, tuple):
