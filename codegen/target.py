@@ -8,7 +8,7 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from string import ascii_letters
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ..ir.diagnostic import UsageError, did_you_mean
 
@@ -65,13 +65,13 @@ class Target:
     policy: what rule files override of the numbers of `rules/policy.rw`; a device file does not have it.
     """
 
-    most_threads: ClassVar[int] = 1024
-    warp_lanes: ClassVar[int] = 32
-    warpgroup: ClassVar[int] = 128
-    word_bytes: ClassVar[int] = 4
-    vector_bytes: ClassVar[int] = 16
-    sector_bytes: ClassVar[int] = 32
-    swizzle_bytes: ClassVar[int] = 128
+    most_threads = 1024
+    warp_lanes = 32
+    warpgroup = 128
+    word_bytes = 4
+    vector_bytes = 16
+    sector_bytes = 32
+    swizzle_bytes = 128
     name: str
     arch: str
     sm: int

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .node import AtomName, Buffer, Dtype, Expr, FieldNames, Fn, Int, Name, Node
+from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, Name, Node
 from .program import Block, Instruction, Stmt
 
 THREAD, SHARED = "thread", "smem"
@@ -31,7 +31,7 @@ class Element(Node):
 class Address(Node):
     """`(base ^ xor) + offset`: base is a name; xor and offset are constants once everything is unrolled."""
 
-    positional: ClassVar[FieldNames] = ("base",)
+    positional = ("base",)
     base: Name
     offset: Expr = 0
     xor: Expr = 0
@@ -43,7 +43,7 @@ class Matrix(Node):
     stride, leading: bytes from where it starts to where it goes on; across: its lines run across those rows.
     """
 
-    positional: ClassVar[FieldNames] = ("at",)
+    positional = ("at",)
     at: Address
     stride: Int
     leading: Int = 0
@@ -71,7 +71,7 @@ class Launch(Instruction):
     cluster: so many neighbours in x run together, and write into the shared memory of each other.
     """
 
-    positional: ClassVar[FieldNames] = ()
+    positional = ()
     grid: tuple[Expr, ...]
     block: Int
     body: Block
@@ -92,7 +92,7 @@ class Define(Instruction):
 class Base(Instruction):
     """`dst = root + offset`, an address register. root: a buffer, `smem`, or another base of either."""
 
-    positional: ClassVar[FieldNames] = ("root", "offset")
+    positional = ("root", "offset")
     dst: Name
     root: Name
     offset: Expr = 0
@@ -169,7 +169,7 @@ class CheckPlace(Instruction):
 class StoreTo(Instruction):
     """Store all values to consecutive elements, in one instruction. f32 is rounded if the dtype is f16 or bf16."""
 
-    positional: ClassVar[FieldNames] = ("dtype", "address")
+    positional = ("dtype", "address")
     dtype: Dtype
     address: Address
     values: tuple[Expr, ...]
@@ -181,7 +181,7 @@ class CopyAsync(Instruction):
     If `when` fails, nothing happens. If `inside` fails, the copy writes zeros and reads nothing.
     """
 
-    positional: ClassVar[FieldNames] = ("to", "source")
+    positional = ("to", "source")
     to: Address
     source: Address
     bytes: Int
@@ -192,20 +192,20 @@ class CopyAsync(Instruction):
 class Commit(Intrinsic, Convergent):
     """The copies since the last commit are one group."""
 
-    call: ClassVar[str] = "cp_async_commit()"
+    call = "cp_async_commit()"
 
 
 class WaitGroup(Intrinsic, Convergent):
     """All but the `keep` latest groups of this thread have landed."""
 
-    call: ClassVar[str] = "cp_async_wait<{keep}>()"
+    call = "cp_async_wait<{keep}>()"
     keep: Int
 
 
 class TensorMap(Instruction):
     """A parameter of the kernel: how TMA finds boxes of `box` elements in the buffer `src`, and swizzles their rows."""
 
-    positional: ClassVar[FieldNames] = ("src",)
+    positional = ("src",)
     dst: Name
     src: Buffer
     box: tuple[Int, ...]
@@ -215,22 +215,22 @@ class TensorMap(Instruction):
 class InitBarrier(Intrinsic):
     """An mbarrier in shared memory whose phases end with one arrival and the bytes that it announced."""
 
-    call: ClassVar[str] = "mbarrier_init({at}, 1)"
-    mbarrier: ClassVar[str] = "at"
+    call = "mbarrier_init({at}, 1)"
+    mbarrier = "at"
     at: Address
 
 
 class FenceBarriers(Intrinsic):
     """Make the mbarriers that this thread initialised visible to the TMA engine."""
 
-    call: ClassVar[str] = "mbarrier_fence()"
+    call = "mbarrier_fence()"
 
 
 class Expect(Intrinsic):
     """Arrive at an mbarrier; its phase ends when `bytes` have been copied."""
 
-    call: ClassVar[str] = "mbarrier_expect({barrier}, {bytes})"
-    mbarrier: ClassVar[str] = "barrier"
+    call = "mbarrier_expect({barrier}, {bytes})"
+    mbarrier = "barrier"
     barrier: Address
     bytes: Int
 
@@ -241,7 +241,7 @@ class CopyBox(Instruction):
     The box lands at the same offset in `cluster` blocks of a cluster, and counts at an mbarrier of each.
     """
 
-    positional: ClassVar[FieldNames] = ("to", "map", "barrier")
+    positional = ("to", "map", "barrier")
     to: Address
     map: Name
     barrier: Address
@@ -252,8 +252,8 @@ class CopyBox(Instruction):
 class WaitPhase(Intrinsic):
     """Until the latest phase of this parity has ended: its copies have landed."""
 
-    call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
-    mbarrier: ClassVar[str] = "barrier"
+    call = "mbarrier_wait({barrier}, {parity})"
+    mbarrier = "barrier"
     barrier: Address
     parity: Expr
 
@@ -318,14 +318,14 @@ class PackWord(Instruction):
 class RoundWord(Intrinsic):
     """A word of a fragment of f32 becomes the nearest number of TF32: tensor cores would cut its last bits off."""
 
-    call: ClassVar[str] = "round_word({into})"
+    call = "round_word({into})"
     into: Expr
 
 
 class Multiply(Convergent):
     """Add a * b to acc, for fragments of a warp in the layouts of an atom. acc, a and b name their first registers."""
 
-    positional: ClassVar[FieldNames] = ("acc", "a", "b")
+    positional = ("acc", "a", "b")
     acc: Expr
     a: Expr
     b: Expr
@@ -335,7 +335,7 @@ class Multiply(Convergent):
 class FenceProducts(Intrinsic, Convergent):
     """Order the accesses of this warp group to its registers before those of the following products."""
 
-    call: ClassVar[str] = "wgmma_fence()"
+    call = "wgmma_fence()"
 
 
 class QueueProduct(Convergent):
@@ -344,7 +344,7 @@ class QueueProduct(Convergent):
     Until then, no statement may use acc, a or b. b is a Matrix; a is one, or the first word of a fragment.
     """
 
-    positional: ClassVar[FieldNames] = ("acc", "a", "b")
+    positional = ("acc", "a", "b")
     acc: Expr
     a: Expr
     b: Expr
@@ -355,7 +355,7 @@ class QueueProduct(Convergent):
 class CommitProducts(Intrinsic, Convergent):
     """The products since the last commit are one group."""
 
-    call: ClassVar[str] = "wgmma_commit()"
+    call = "wgmma_commit()"
 
 
 class WaitProducts(Convergent):

@@ -68,7 +68,7 @@ class Kernel(Node):
     A rule that builds kernels keeps the precision.
     """
 
-    sticky: ClassVar[FieldNames] = ("precision",)
+    sticky = ("precision",)
     name: Name
     ins: tuple[Param, ...]
     outs: tuple[Param, ...]

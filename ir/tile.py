@@ -5,10 +5,8 @@ Semantics: docs/reference/tile_ir.md; executable in ir/interp/tile.py.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from .expr import Axis, Over
-from .node import AtomName, Buffer, Dtype, Expr, FieldNames, Fn, Int, MonoidName, Name, Via
+from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, MonoidName, Name, Via
 from .program import Block, Instruction, Stmt
 
 AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -23,7 +21,7 @@ class Tile(Instruction):
     them keeps them.
     """
 
-    sticky: ClassVar[FieldNames] = ("snake", "cluster")
+    sticky = ("snake", "cluster")
     axes: tuple[Axis, ...]
     body: Block
     snake: Int = 0
@@ -44,8 +42,8 @@ class Stage(Collective):
     for the whole copy.
     """
 
-    positional: ClassVar[FieldNames] = ("src",)
-    labels: ClassVar[FieldNames] = ("box",)
+    positional = ("src",)
+    labels = ("box",)
     dst: Name
     src: Buffer
     origin: tuple[Expr, ...]
@@ -72,11 +70,11 @@ class SharedTile(Instruction):
     is one slot, and nothing is copied.
     """
 
-    labels: ClassVar[FieldNames] = ("box",)
-    depth: ClassVar[int] = 1
-    swizzle: ClassVar[int] = 0
-    via: ClassVar[str] = "STORE"
-    src: ClassVar[str] = ""  # nothing is copied
+    labels = ("box",)
+    depth = 1
+    swizzle = 0
+    via = "STORE"
+    src = ""  # nothing is copied
     dst: Name
     box: tuple[Axis, ...]
     pad: Int = 0
@@ -91,7 +89,7 @@ class RegisterTile(Instruction):
     condition: a thread reads what it wrote.
     """
 
-    labels: ClassVar[FieldNames] = ("box",)
+    labels = ("box",)
     dst: Name
     box: tuple[Axis, ...]
     dtype: Dtype = "f32"
@@ -110,7 +108,7 @@ class Wait(Collective):
 class AlongAxes(Collective):
     """Base of reductions of one accumulator over all threads (and register values) along the axes `over`."""
 
-    positional: ClassVar[FieldNames] = ("acc", "fn")
+    positional = ("acc", "fn")
     acc: Name
     fn: Fn
     over: tuple[Over, ...]
@@ -140,7 +138,7 @@ class TuplesAlongAxes(Collective):
     `m <- maximum(m, x)` and then `s <- add(s, e)`, with e relative to the m that the thread has so far.
     """
 
-    positional: ClassVar[FieldNames] = ()
+    positional = ()
     accs: tuple[Name, ...]
     fn: MonoidName
     over: tuple[Over, ...]
@@ -162,7 +160,7 @@ class Mma(Collective):
     replicated axes of the reduction. Along all others the statement runs once for each value, as any other statement.
     """
 
-    positional: ClassVar[FieldNames] = ("acc", "a", "b")
+    positional = ("acc", "a", "b")
     acc: Name
     a: Expr
     b: Expr
