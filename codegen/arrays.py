@@ -141,7 +141,7 @@ class PlacedProgram:
         constants: Arrays,
         place: Callable[[Buffer, Array, list[str]], Any],
         beside: PlacedProgram | None,
-    ) -> None:
+    ):
         """Copy constants to the device.
 
         Args:

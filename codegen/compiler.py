@@ -26,7 +26,7 @@ class BuildError(DplcError):
     `what` failed; `why`, in the compiler's or the system's words; `fix`, what the user can do about it.
     """
 
-    def __init__(self, what: str, why: str, fix: str, exit_code: int = USER) -> None:
+    def __init__(self, what: str, why: str, fix: str, exit_code: int = USER):
         super().__init__(what, notes=why.splitlines(), hint=fix)
         self.exit_code = exit_code
 
@@ -101,7 +101,7 @@ WHEEL_FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
 class Nvrtc:
     """A loaded NVRTC library."""
 
-    def __init__(self, library: CDLL, path: str) -> None:
+    def __init__(self, library: CDLL, path: str):
         self._library = library
         self._library.nvrtcGetErrorString.restype = c_char_p
         major, minor = c_int(), c_int()

@@ -106,7 +106,7 @@ class Loaded(NamedTuple):
 class Driver:
     """One device: its primary context, which torch uses too, entered in this thread. Raises DriverError throughout."""
 
-    def __init__(self, ordinal: int = 0) -> None:
+    def __init__(self, ordinal: int = 0):
         call("cuInit", 0)
         self._device = answer("cuDeviceGet", c_int, ordinal)
         call("cuCtxPushCurrent_v2", answer("cuDevicePrimaryCtxRetain", c_void_p, self._device))
@@ -221,7 +221,7 @@ MOST_GRAPHS, MOST_MET = 4, 16
 class Graph:
     """Launches ready to be enqueued again. `close` destroys them, or the end of the last reference."""
 
-    def __init__(self, stream: int, enqueue: Enqueue) -> None:
+    def __init__(self, stream: int, enqueue: Enqueue):
         """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
         with _captured(stream, enqueue) as graph:
             self._executable = answer("cuGraphInstantiateWithFlags", c_void_p, graph, c_ulonglong(0))

@@ -62,7 +62,7 @@ class DeviceError(DplcError):
 class LoadedKernel:
     """A kernel in a GPU's memory, ready to be launched."""
 
-    def __init__(self, gpu: Gpu, kernel: CudaKernel, function: Any) -> None:
+    def __init__(self, gpu: Gpu, kernel: CudaKernel, function: Any):
         self.gpu, self.kernel, self.function = gpu, kernel, function
         self.unload = weakref.finalize(self, gpu.discard, function)
 
@@ -89,7 +89,7 @@ class LoadedKernel:
 class Gpu:
     """One device: its number among those that torch sees. `gpu` makes it, once."""
 
-    def __init__(self, driver: Any, ordinal: int) -> None:
+    def __init__(self, driver: Any, ordinal: int):
         self.driver, self.ordinal = driver, ordinal
         self.device = driver.Device(ordinal)
         self._context = self.device.retain_primary_context()
@@ -401,7 +401,7 @@ class CudaExecutor:
         images: Images | None = None,
         graphs: bool | None = None,
         ordinal: int | None = None,
-    ) -> None:
+    ):
         self._images = images or {}
         self.notes: tuple[str, ...] = ()
         wanted = os.environ.get("DPLC_CUDA_GRAPHS", "1") != "0" if graphs is None else graphs

@@ -223,7 +223,7 @@ class Stopwatch:
         self,
         begun: Callable[[str], None] = lambda stage: None,
         made: Callable[[str, object], None] = lambda stage, units: None,
-    ) -> None:
+    ):
         self.timings: dict[str, float] = {}
         self._begun, self.made = begun, made
 

@@ -54,7 +54,7 @@ class _Asking:
 
     __slots__ = ("token", "what")
 
-    def __init__(self, what: int) -> None:
+    def __init__(self, what: int):
         self.what = what
 
     def __enter__(self) -> None:

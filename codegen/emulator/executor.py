@@ -50,7 +50,7 @@ class EmulatorExecutor:
 
     device = "emulator"
 
-    def __init__(self, workers: int | None = None, checked: bool = False, arena: bool = False) -> None:
+    def __init__(self, workers: int | None = None, checked: bool = False, arena: bool = False):
         self._options = LaunchOptions(workers=workers, checked=checked, counted=False)
         self._arena = arena
         self.notes: tuple[str, ...] = ()

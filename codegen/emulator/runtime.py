@@ -297,7 +297,7 @@ class DeviceBuffer(DeviceMemory):
     An access past its end faults and names it. The memory lives as long as this object; `array` is a view of it.
     """
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(self, buffer: Buffer):
         self.buffer = buffer
         self.address = int(runtime().dplc_buffer_create(buffer.nbytes) or 0)
         if not self.address:
@@ -321,7 +321,7 @@ class DeviceBuffer(DeviceMemory):
 class DeviceSlice(DeviceMemory):
     """Part of a larger buffer. It has no guards of its own: the memory next to it may be in use."""
 
-    def __init__(self, buffer: Buffer, whole: DeviceMemory, offset: int) -> None:
+    def __init__(self, buffer: Buffer, whole: DeviceMemory, offset: int):
         self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
         self.array = self.elements(whole.array.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes])
 
@@ -399,7 +399,7 @@ def poisoned(kernel: CudaKernel) -> CudaKernel:
 class LoadedKernels:
     """Some kernels, compiled together in one call of the compiler and loaded into this process."""
 
-    def __init__(self, kernels: Sequence[CudaKernel], checked: bool) -> None:
+    def __init__(self, kernels: Sequence[CudaKernel], checked: bool):
         runtime()  # first: the kernels' library takes its symbols from there
         self._checked = checked
         texts = [poisoned(spaced(kernel).kernel) for kernel in kernels] if checked else kernels

@@ -238,7 +238,7 @@ class Lowering:
     their registers.
     """
 
-    def __init__(self, kernel: Kernel, tile: Tile, target: Target, emitted: Emitted | None = None) -> None:
+    def __init__(self, kernel: Kernel, tile: Tile, target: Target, emitted: Emitted | None = None):
         self.kernel, self.tile, self.target, self.emitted = kernel, tile, target, emitted
         self.params, self.stages = params(kernel), stages(kernel)
         self.dtypes = {name: param.dtype for name, param in self.params.items()}

@@ -123,7 +123,7 @@ class Exchange:
     neighbouring threads hold neighbouring groups, and what one of them holds along a VEC axis is kept together.
     """
 
-    def __init__(self, low: Lowering, held: Held, split: Split) -> None:
+    def __init__(self, low: Lowering, held: Held, split: Split):
         self.low, self.held, self.split = low, held, split
         _, stride, lanes, parts = split
         self.size = DTYPE_BYTES[held.dtype]
@@ -207,7 +207,7 @@ Values = Mapping[str, Expr]  # one value of each part
 class RegisterSteps:
     """Statements as they are put down. dtype: of all values that they name. Their names end with the statement."""
 
-    def __init__(self, low: Lowering, dtype: str) -> None:
+    def __init__(self, low: Lowering, dtype: str):
         self.low, self.dtype = low, dtype
         self.out: list[Stmt] = []
 
@@ -312,7 +312,7 @@ def lower_scan(low: Lowering, stmt: Scan | ScanTuple, at: Place) -> Block:
 class _ScanWork(RegisterSteps):
     """The state of a scan: the scanned axes in registers, and the total along all axes in registers of its own."""
 
-    def __init__(self, low: Lowering, stmt: Scan | ScanTuple) -> None:
+    def __init__(self, low: Lowering, stmt: Scan | ScanTuple):
         self.fn, self.tuple = stmt.fn, isinstance(stmt, ScanTuple)
         names = monoid(stmt.fn).parts if self.tuple else (stmt.fn,)
         self.whole: Parts = {name: held_in(low, acc) for name, acc in zip(names, stmt.accs, strict=True)}

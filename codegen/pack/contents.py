@@ -88,7 +88,7 @@ class PackedCase:
 class OpenPack:
     """An open pack. Raises DplcError for a file that is none."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path):
         self.path = path
         try:
             self._file = zipfile.ZipFile(path)

@@ -143,7 +143,7 @@ class ResultsFile:
 class WorkerGone(Exception):
     """The process that measured has ended, or was killed after its time; the message says how."""
 
-    def __init__(self, how: str, killed: bool = False) -> None:
+    def __init__(self, how: str, killed: bool = False):
         super().__init__(how)
         self.killed = killed
 
@@ -155,7 +155,7 @@ class WorkerProcess:
     of its machine.
     """
 
-    def __init__(self, serve: Callable[[Connection], None], context: SpawnContext | ForkServerContext) -> None:
+    def __init__(self, serve: Callable[[Connection], None], context: SpawnContext | ForkServerContext):
         self.serve, self._context = serve, context
         self.about: dict[str, Any] = {}
         self._process: BaseProcess | None = None
@@ -320,7 +320,7 @@ def plan(pack: OpenPack, steps: Sequence[str] = STEPS) -> str:
 class Deadline:
     """When to stop."""
 
-    def __init__(self, minutes: float) -> None:
+    def __init__(self, minutes: float):
         self._end = time.monotonic() + 60 * minutes
 
     @property

@@ -41,7 +41,7 @@ Run = Callable[[], None]
 class EventTimer:
     """Times on one stream of the driver."""
 
-    def __init__(self, driver: Driver, stream: int) -> None:
+    def __init__(self, driver: Driver, stream: int):
         self.driver, self.stream = driver, stream
         self.bytes = max(2 * driver.attribute(L2_BYTES), 1 << 20)
         self._other = driver.alloc(self.bytes)
@@ -117,7 +117,7 @@ MOST_HELD = 16 << 30  # bytes that torch may keep from case to case
 class PackWorker:
     """The GPU and a pack. memory: the torch device whose tensors the driver can reach; "cpu" is for a mock driver."""
 
-    def __init__(self, pack: OpenPack, memory: str = "cuda") -> None:
+    def __init__(self, pack: OpenPack, memory: str = "cuda"):
         import torch
 
         self.torch, self.pack, self.memory = torch, pack, memory
@@ -287,7 +287,7 @@ class BoundProgram:
     def __init__(
         self, driver: Driver, stream: int, program: Program, given: Mapping[str, Any],
         load: Callable[[CudaKernel], Loaded], memory: str,
-    ) -> None:  # fmt: skip
+    ):  # fmt: skip
         import torch
 
         self.driver, self.stream, self.tensors = driver, stream, dict(given)

@@ -424,7 +424,7 @@ class Tokenizer:
     Nothing of the model is executed. Raises DplcError if there is none.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str):
         place = folder_of(model)
         held = place is not None and any((place / name).is_file() for name in FILES)
         if not held and not is_id(model):
@@ -448,7 +448,7 @@ class Tokenizer:
 class Stream:
     """A text that comes token by token."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer):
         self._tokenizer, self._tokens, self._told = tokenizer, list[int](), ""
 
     def more(self, token: int, last: bool) -> str:

@@ -54,7 +54,7 @@ class News:
 class LivePage:
     """Parts of a record and the newest change. Compiles and searches write it, requests read it."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str):
         self._changed = threading.Condition()
         self._parts: dict[str, tuple[int, object]] = {"title": (0, title)}  # each with the number of its last change
         self.news = News()

@@ -241,7 +241,7 @@ class At:
     have errors below.
     """
 
-    def __init__(self, document: Document, line: int, column: int) -> None:
+    def __init__(self, document: Document, line: int, column: int):
         text = "".join(document.text.splitlines()[line : line + 1])
         words = (match.span() for match in WORD.finditer(text) if match.start() <= column <= match.end())
         start, end = next(words, (column, column))

@@ -31,7 +31,7 @@ class _Walk:
     seen: slots since the last barrier, each with whether it was copied to or accessed.
     """
 
-    def __init__(self, shared_tile: str, stages: list[Stage]) -> None:
+    def __init__(self, shared_tile: str, stages: list[Stage]):
         self.shared_tile, self.depth = shared_tile, stages[0].depth if stages else 1
         self.asynchronous = any(stage.via == "ASYNC" for stage in stages)
         self.seen: frozenset[tuple[str, Slot]] = frozenset()

@@ -52,7 +52,7 @@ def positions(
 class Kinds(Generic[S]):
     """The statements of some classes in a run: an attribute that is computed when it is first read."""
 
-    def __init__(self, *kinds: type) -> None:
+    def __init__(self, *kinds: type):
         self.marks = marks_of(*kinds)
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -83,7 +83,7 @@ class Summary:
     mmas = Kinds[Mma](Mma)
     collectives = Kinds[Collective](Collective)
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block):
         self.block = block
 
     @property
@@ -276,7 +276,7 @@ class Variations:
     value, which matters if a thread computes for others.
     """
 
-    def __init__(self, block: Block, guarded: bool = False) -> None:
+    def __init__(self, block: Block, guarded: bool = False):
         found = summary(block)
         loops = {loop.var for loop in found.loops}
         self._table = _tables(block)

@@ -468,7 +468,7 @@ Bracket = tuple[Item, ...]  # axes, runs of axes, index expressions, terms
 class Numbers(Expressions):
     """Lets, guards and conditions: calculation with numbers, lists and unnamed axes."""
 
-    def __init__(self, symbolic: bool = False) -> None:
+    def __init__(self, symbolic: bool = False):
         super().__init__("torch", symbolic)
 
     def apply(self, node: Apply) -> Closure:
