@@ -12,10 +12,10 @@ import itertools
 import os
 import re
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet, WeakValueDictionary, finalize
 
 from ..ir.diagnostic import DplcError
 from ..ir.interp.torch import called
@@ -64,7 +64,7 @@ class LoadedKernel:
 
     def __init__(self, gpu: Gpu, kernel: CudaKernel, function: Any):
         self.gpu, self.kernel, self.function = gpu, kernel, function
-        self.unload = weakref.finalize(self, gpu.discard, function)
+        self.unload = finalize(self, gpu.discard, function)
 
     def launch(self, values: Sequence[int | bytes], stream: Any) -> None:
         """Enqueue it, given a value for each parameter. With $DPLC_DEBUG, wait for it. Raises DeviceError."""
@@ -95,11 +95,11 @@ class Gpu:
         self._context = self.device.retain_primary_context()
         self._lock, self._home = threading.RLock(), threading.get_ident()
         self._discarded: list[Any] = []
-        self._kernels: weakref.WeakValueDictionary[CudaKernel, LoadedKernel] = weakref.WeakValueDictionary()
-        self._alive: weakref.WeakSet[LoadedKernel] = weakref.WeakSet()
+        self._kernels: WeakValueDictionary[CudaKernel, LoadedKernel] = WeakValueDictionary()
+        self._alive: WeakSet[LoadedKernel] = WeakSet()
         self._kept: set[LoadedKernel] = set()
         self._idle: list[Any] = []  # streams that are free
-        self.closed_first: weakref.WeakSet[Any] = weakref.WeakSet()  # `close` of each: later there is no context
+        self.closed_first: WeakSet[Any] = WeakSet()  # `close` of each: later there is no context
 
     @property
     def name(self) -> str:

@@ -8,9 +8,27 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from math import (
+    ceil,
+    copysign,
+    erf,
+    erfc,
+    exp,
+    floor,
+    inf,
+    isfinite,
+    isinf,
+    isnan,
+    lgamma,
+    log,
+    log1p,
+    nan,
+    pi,
+    pow,
+    sqrt,
+)
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,52 +54,52 @@ def elementwise(of_numbers: Callable[..., float]) -> Callable[..., Any]:
 def _erfcinv(y: float) -> float:
     """Return x with erfc(x) == y, by Winitzki's approximation and Halley's steps."""
     if not 0 <= y <= 2:
-        return math.nan
+        return nan
     if y in (0, 2):
-        return math.inf if y == 0 else -math.inf
+        return inf if y == 0 else -inf
     if y > 1:
         return -_erfcinv(2 - y)
-    log = math.log(y * (2 - y))
-    middle = 2 / (math.pi * 0.147) + log / 2
-    x = math.sqrt(max(0.0, math.sqrt(middle * middle - log / 0.147) - middle))
+    logarithm = log(y * (2 - y))
+    middle = 2 / (pi * 0.147) + logarithm / 2
+    x = sqrt(max(0.0, sqrt(middle * middle - logarithm / 0.147) - middle))
     for _ in range(4):
-        x = _step(x, math.erfc(x) - y)
+        x = _step(x, erfc(x) - y)
     return x
 
 
 def _erfinv(y: float) -> float:
     if abs(y) > 0.5 or y != y:
-        return math.copysign(_erfcinv(1 - abs(y)), y)
-    x = y * math.sqrt(math.pi) / 2
+        return copysign(_erfcinv(1 - abs(y)), y)
+    x = y * sqrt(pi) / 2
     for _ in range(6):
-        x = _step(x, y - math.erf(x))
+        x = _step(x, y - erf(x))
     return x
 
 
 def _step(x: float, over: float) -> float:
     """Return Halley's step towards the zero of `over`, which falls with the slope of erfc."""
-    newton = over / (2 / math.sqrt(math.pi) * math.exp(-x * x))
+    newton = over / (2 / sqrt(pi) * exp(-x * x))
     return x + newton / (1 - x * newton) if abs(x * newton) < 0.5 else x + newton
 
 
 def _erfcx(x: float) -> float:
     """Return exp(x * x) * erfc(x), by its asymptotic series far from 0."""
     if x < 10:
-        return math.inf if x < -26.7 else math.exp(x * x) * math.erfc(x)
+        return inf if x < -26.7 else exp(x * x) * erfc(x)
     term = total = 1.0
     for k in range(1, 12):
         term *= -(2 * k - 1) / (2 * x * x)
         total += term
-    return total / (x * math.sqrt(math.pi))
+    return total / (x * sqrt(pi))
 
 
 def _bessel(kind: str, order: int, x: float) -> float:
     """Return J or Y of an order: `besselj` or `bessely` of mpmath, and their limits."""
-    if math.isnan(x) or (kind == "bessely" and x < 0):
-        return math.nan
-    if math.isinf(x):
+    if isnan(x) or (kind == "bessely" and x < 0):
+        return nan
+    if isinf(x):
         return 0.0
-    return float(getattr(_mpmath(), kind)(order, x)) if x or kind == "besselj" else -math.inf
+    return float(getattr(_mpmath(), kind)(order, x)) if x or kind == "besselj" else -inf
 
 
 def _three_terms(n: float, first: float, a: float, b: float, c: float, d: float, e: float) -> float:
@@ -98,14 +116,14 @@ def _three_terms(n: float, first: float, a: float, b: float, c: float, d: float,
 
 def _gamma_shares(a: float, x: float) -> tuple[float, float]:
     """Return the shares of the gamma function's integral, of t ** (a - 1) * exp(-t), below x and above x."""
-    if not (a >= 0 and x >= 0) or a == x in (0, math.inf):
-        return math.nan, math.nan
-    if 0 in (a, x) or math.inf in (a, x) or x > a + 100 * math.sqrt(a) + 800:  # above that nothing is left
+    if not (a >= 0 and x >= 0) or a == x in (0, inf):
+        return nan, nan
+    if 0 in (a, x) or inf in (a, x) or x > a + 100 * sqrt(a) + 800:  # above that nothing is left
         return float(x > a), float(x < a)
     if a > _LARGE:
         return _gamma_shares_of_large(a, x)
     share = functools.partial(_mpmath().gammainc, a, regularized=True)
-    return float(share(0, x)), float(share(x, math.inf))
+    return float(share(0, x)), float(share(x, inf))
 
 
 def _gamma_shares_of_large(a: float, x: float) -> tuple[float, float]:
@@ -114,13 +132,13 @@ def _gamma_shares_of_large(a: float, x: float) -> tuple[float, float]:
     if abs(over) < 0.01:
         half = sum((-over) ** k / k for k in range(9, 1, -1))
     else:
-        half = over - math.log1p(over) if over > -1 else math.inf
-    eta = math.copysign(math.sqrt(2 * half), over)
+        half = over - log1p(over) if over > -1 else inf
+    eta = copysign(sqrt(2 * half), over)
     near = max(-1.0, min(1.0, eta))
     first, second = (sum(c * near**k for k, c in enumerate(row)) for row in _TEMME)
-    rest = math.exp(-a * half) / math.sqrt(2 * math.pi * a) * (first + second / a)
-    place = eta * math.sqrt(a / 2)
-    return math.erfc(-place) / 2 - rest, math.erfc(place) / 2 + rest
+    rest = exp(-a * half) / sqrt(2 * pi * a) * (first + second / a)
+    place = eta * sqrt(a / 2)
+    return erfc(-place) / 2 - rest, erfc(place) / 2 + rest
 
 
 _LARGE = 20000.0
@@ -137,9 +155,9 @@ def _mpmath() -> Any:
 
 
 def _lgamma(x: float) -> float:
-    if x != x or abs(x) == math.inf:
+    if x != x or abs(x) == inf:
         return abs(x)
-    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+    return inf if x <= 0 and x == floor(x) else lgamma(x)
 
 
 ARITHMETIC, FLOAT, COMPARE, LOGICAL, SELECT, CAST = "arithmetic", "float", "compare", "logical", "select", "cast"
@@ -172,21 +190,21 @@ class Function(NamedTuple):
 def _zeta(s: float, q: float) -> float:
     """Return the sum of (q + k) ** -s over k, with the Euler-Maclaurin formula beyond nine terms and beyond 9."""
     if s == 1:
-        return math.inf
+        return inf
     if s < 1:
-        return math.nan
-    if q <= 0 and (q == -math.inf or q == math.floor(q)):
-        return math.inf
-    if s != s or q != q or (q <= 0 and s != math.inf and s != math.floor(s)):
-        return math.nan
-    total, steps = 0.0, max(9, math.ceil(9 - min(q, 9)) + 1)
+        return nan
+    if q <= 0 and (q == -inf or q == floor(q)):
+        return inf
+    if s != s or q != q or (q <= 0 and s != inf and s != floor(s)):
+        return nan
+    total, steps = 0.0, max(9, ceil(9 - min(q, 9)) + 1)
     for k in range(steps):
-        total += math.copysign(math.pow(abs(q + k), -s), 1 if q + k > 0 or s % 2 != 1 else -1)
-    if s > 1e13 or q == math.inf:  # one term is all, or none; of none PyTorch says nan
-        return total or math.nan
+        total += copysign(pow(abs(q + k), -s), 1 if q + k > 0 or s % 2 != 1 else -1)
+    if s > 1e13 or q == inf:  # one term is all, or none; of none PyTorch says nan
+        return total or nan
     end = q + steps
-    total += math.pow(end, 1 - s) / (s - 1) + 0.5 * math.pow(end, -s)
-    factor = s * math.pow(end, -s - 1)
+    total += pow(end, 1 - s) / (s - 1) + 0.5 * pow(end, -s)
+    factor = s * pow(end, -s - 1)
     for j, bernoulli in enumerate(_BERNOULLI):
         total += bernoulli * factor
         factor *= (s + 2 * j + 1) * (s + 2 * j + 2) / (end * end)
@@ -244,7 +262,7 @@ _RANK = ("b8", "u8", "i8", "i16", "i32", "i64", "e4m3", "e5m2", "f16", "bf16", "
 
 # Meanings that numpy does not have, of numbers and of arrays; what `functions.toml` names no other way is in numpy.
 _OF_NUMBERS: dict[str, Callable[..., float]] = {
-    "erf": math.erf, "erfc": math.erfc, "lgamma": _lgamma, "erfinv": _erfinv, "erfcinv": _erfcinv, "erfcx": _erfcx,
+    "erf": erf, "erfc": erfc, "lgamma": _lgamma, "erfinv": _erfinv, "erfcinv": _erfcinv, "erfcx": _erfcx,
     "zeta": _zeta, "three_terms": _three_terms,
     "gammainc": lambda a, x: _gamma_shares(a, x)[0], "gammaincc": lambda a, x: _gamma_shares(a, x)[1],
     **{
@@ -355,5 +373,5 @@ def identity(fn: str, dtype: str) -> Any:
         limits = np.iinfo(DTYPES[dtype])
         return int(limits.min if value < 0 else limits.max)
     if dtype == "b8":
-        return bool(value) if math.isfinite(value) else value > 0
+        return bool(value) if isfinite(value) else value > 0
     return float(value) if dtype in FLOATS else value

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import weakref
 from _ctypes import dlclose
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, c_char_p, c_int, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CDLL,
+    POINTER,
+    RTLD_GLOBAL,
+    Structure,
+    addressof,
+    byref,
+    c_char_p,
+    c_int,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    cast,
+    create_string_buffer,
+    pointer,
+)
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -137,7 +153,7 @@ def layout(**fields: Any) -> list[tuple[str, Any]]:
     return list(fields.items())
 
 
-class BufferInfo(ctypes.Structure):
+class BufferInfo(Structure):
     """Mirrors dplc::BufferInfo."""
 
     _fields_ = layout(
@@ -148,7 +164,7 @@ class BufferInfo(ctypes.Structure):
     )
 
 
-class TensorMap(ctypes.Structure):
+class TensorMap(Structure):
     """Mirrors dplc::TensorMap: how boxes of a tensor are found, innermost dimension first."""
 
     _fields_ = layout(
@@ -177,7 +193,7 @@ class TensorMap(ctypes.Structure):
         )
 
 
-class SiteReport(ctypes.Structure):
+class SiteReport(Structure):
     """Mirrors dplc::SiteReport."""
 
     _fields_ = layout(
@@ -191,7 +207,7 @@ class SiteReport(ctypes.Structure):
     )
 
 
-class SharedTileInfo(ctypes.Structure):
+class SharedTileInfo(Structure):
     """Mirrors dplc::SharedTileInfo."""
 
     _fields_ = layout(
@@ -203,7 +219,7 @@ class SharedTileInfo(ctypes.Structure):
     )
 
 
-class LaunchRequest(ctypes.Structure):
+class LaunchRequest(Structure):
     """Mirrors dplc::LaunchRequest."""
 
     _fields_ = layout(
@@ -256,9 +272,9 @@ class LineCost:
 
 
 @lru_cache(maxsize=1)
-def runtime() -> ctypes.CDLL:
+def runtime() -> CDLL:
     """Return the runtime, built if need be and loaded so that kernels find its symbols. Raises BuildError."""
-    library = ctypes.CDLL(str(build_runtime()), mode=ctypes.RTLD_GLOBAL)
+    library = CDLL(str(build_runtime()), mode=RTLD_GLOBAL)
     for name, result, *arguments in (
         ("buffer_create", c_void_p, c_uint64),
         ("buffer_protect", None, c_void_p, c_uint64, c_int),
@@ -403,7 +419,7 @@ class LoadedKernels:
         runtime()  # first: the kernels' library takes its symbols from there
         self._checked = checked
         texts = [poisoned(spaced(kernel).kernel) for kernel in kernels] if checked else kernels
-        self._library = ctypes.CDLL(str(build_host(host_text(texts), checked)))
+        self._library = CDLL(str(build_host(host_text(texts), checked)))
         weakref.finalize(self, dlclose, self._library._handle).atexit = False  # ctypes unloads nothing
 
     def launch(
@@ -415,14 +431,12 @@ class LoadedKernels:
             what its accesses cost, in checked mode.
         """
         options = replace(options, checked=self._checked)
-        entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), c_void_p)
+        entry = cast(getattr(self._library, f"dplc_enter_{kernel.name}"), c_void_p)
         pointers = [param for param in kernel.params if param.role != "tensor_map"]
         maps = {p.name: TensorMap.of(p, buffers[p.name].address) for p in kernel.params if p.role == "tensor_map"}
-        addresses = [
-            ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params
-        ]
+        addresses = [addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params]
         values = (c_int * len(kernel.values))(*kernel.values)
-        addresses += [ctypes.addressof(values) + 4 * place for place in range(len(kernel.values))]
+        addresses += [addressof(values) + 4 * place for place in range(len(kernel.values))]
         blocks = None if options.blocks is None else sorted({block // kernel.cluster for block in options.blocks})
         reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
         report_count = c_uint64(0)
@@ -447,14 +461,14 @@ class LoadedKernels:
             checked=int(options.checked),
             sites=reports,
             site_capacity=MAX_SITES,
-            site_count=ctypes.pointer(report_count),
+            site_count=pointer(report_count),
             shared_tiles=(SharedTileInfo * len(shared_tiles))(*shared_tiles),
             shared_tile_count=len(shared_tiles),
             shared_span=span * kernel.cluster,
             cluster=kernel.cluster,
         )
-        message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        how = runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES)
+        message = create_string_buffer(MESSAGE_BYTES)
+        how = runtime().dplc_launch(byref(request), message, MESSAGE_BYTES)
         if how != 0:
             raise _failure(kernel, message.value.decode(errors="replace"), how == BY_DATA)
         for param in kernel.params:

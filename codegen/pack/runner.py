@@ -8,7 +8,6 @@ started again after the faulty case. Results are written after every case, so th
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import json
 import multiprocessing
@@ -18,13 +17,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from ...ir.diagnostic import DplcError
@@ -89,7 +89,7 @@ class ResultsFile:
     sanitizer: list[dict[str, Any]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     left: int = 0
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=monotonic)
 
     def note(self, item: PackItem, found: dict[str, Any], clock: Deadline, speeds: dict[str, float]) -> None:
         """Take down and print what came of an item, and write everything. speeds: of the GPU, if it was measured."""
@@ -129,7 +129,7 @@ class ResultsFile:
         head = {name: value for name, value in self.pack.about.items() if name != "cases"}
         whole = {
             "format": RESULTS_FORMAT, "pack": head, "device": self.device,
-            "seconds": round(time.monotonic() - self.began, 1), "left": self.left, "faults": self.faults,
+            "seconds": round(monotonic() - self.began, 1), "left": self.left, "faults": self.faults,
             "sanitizer": self.sanitizer, "cases": listed,
         }  # fmt: skip
         partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
@@ -193,7 +193,7 @@ class WorkerProcess:
             self._process = self._context.Process(target=_run, args=arguments, daemon=True)
             self._process.start()
             other.close()
-            with contextlib.suppress(OSError, EOFError):
+            with suppress(OSError, EOFError):
                 if self._pipe.poll(START_LIMIT):
                     problem, self.about = self._pipe.recv()
                     break
@@ -213,7 +213,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process immediately, with the processes that it started."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid or 0, signal.SIGKILL)
             self._process.kill()
             self._process.join()
@@ -227,7 +227,7 @@ def _run(work: Callable[[Connection], None], pipe: Connection, printed: str) -> 
     file = os.open(printed, os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    with contextlib.suppress(EOFError, OSError):  # the parent has ended
+    with suppress(EOFError, OSError):  # the parent has ended
         work(pipe)
 
 
@@ -257,7 +257,7 @@ def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
     try:
         printed, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return None, ""
@@ -321,24 +321,24 @@ class Deadline:
     """When to stop."""
 
     def __init__(self, minutes: float):
-        self._end = time.monotonic() + 60 * minutes
+        self._end = monotonic() + 60 * minutes
 
     @property
     def left(self) -> float:
         """Seconds."""
-        return self._end - time.monotonic()
+        return self._end - monotonic()
 
 
 def gpu_speeds() -> dict[str, float]:
     """Return megahertz, degrees and watts of the first GPU, read every few seconds; empty without nvidia-smi."""
-    return _speeds(int(time.monotonic() / CLOCK_SECONDS))
+    return _speeds(int(monotonic() / CLOCK_SECONDS))
 
 
 @functools.lru_cache(1)
 def _speeds(period: int) -> dict[str, float]:
     asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
     command = ["nvidia-smi", f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
+    with suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
         return dict(zip(asked, map(float, done.stdout.splitlines()[0].split(",")), strict=True))
     return {}

@@ -13,10 +13,10 @@ import math
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 from ...ir.diagnostic import DplcError
@@ -61,12 +61,12 @@ class EventTimer:
         It runs until the median is known to 2 %, or MOST_RUNS times.
         several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
         """
-        began = time.monotonic()
+        began = monotonic()
         until, each = began + SECONDS, max(self.cold(run, 3))
-        while time.monotonic() < began + WARM_UP:  # an idle device clocks lower
+        while monotonic() < began + WARM_UP:  # an idle device clocks lower
             self.cold(run, 3)
         found: list[float] = []
-        while len(found) < MOST_RUNS and (len(found) < LEAST_RUNS or time.monotonic() < until):
+        while len(found) < MOST_RUNS and (len(found) < LEAST_RUNS or monotonic() < until):
             found += self.cold(run, min(BATCH, max(2, int(0.1 / max(each, 1e-6)))))
             low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
             within = 1.57 * (high - low) / len(found) ** 0.5 / max(middle, 1e-12)
@@ -233,7 +233,7 @@ class PackWorker:
         """Time torch.compile; a failure there is said and counts for nothing."""
         torch, inputs = self.torch, case.inputs(self.memory)
         torch._dynamo.reset()
-        began = time.monotonic()
+        began = monotonic()
         try:
             backend = "inductor" if self.memory == "cuda" else "eager"  # a mock driver has nothing to compile for
             optimised = torch.compile(case.function, dynamic=False, backend=backend)
@@ -242,7 +242,7 @@ class PackWorker:
             raise
         except Exception as error:  # of Triton, of a C compiler that is not there
             return {"torch_compile_failed": f"{type(error).__name__}: {error}"[:300]}
-        seconds = round(time.monotonic() - began, 2)
+        seconds = round(monotonic() - began, 2)
         return {"torch_compile": self.timed(lambda: optimised(*inputs)) | {"compile_seconds": seconds}}
 
     def timed(self, run: Callable[[], Any]) -> dict[str, Any]:

@@ -7,13 +7,13 @@ import itertools
 import os
 import platform
 import statistics
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from time import gmtime, perf_counter, process_time, strftime
 from typing import Any, TypeVar
 
 import msgspec
@@ -152,9 +152,9 @@ def compile_all(
     milliseconds of loading rules.
     """
     import_everything()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = perf_counter(), process_time()
     made = compiler()
-    loaded = time.perf_counter() - wall
+    loaded = perf_counter() - wall
     records, compiled = [], []
     for subject in subjects:
         case = subject.case
@@ -168,7 +168,7 @@ def compile_all(
         else:
             compiled.append(CompiledCase(compilation, record, subject))
     tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled]))
-    times = time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3
+    times = perf_counter() - wall, process_time() - cpu, loaded * 1e3
     for one in compiled:
         describe(one)
     return records, compiled, times
@@ -302,7 +302,7 @@ def assemble_and_run(suite: Sequence[CompiledCase], arch: str, steps: BenchSteps
 def run_case(compiled: CompiledCase) -> None:
     """Run a case on random inputs, compare with float64, and count accesses. The record gets the result."""
     compilation, record = compiled.compilation, compiled.record
-    start = time.perf_counter()
+    start = perf_counter()
     kernels, blocks, extent = compilation.program.kernels, None, "whole"
     # several kernels depend on each other and so run whole
     if len(kernels) == 1 and work_of(compilation.kernels[0]) > WHOLE and (total := kernels[0].blocks) > BLOCKS:
@@ -322,7 +322,7 @@ def run_case(compiled: CompiledCase) -> None:
             run.finding = f"the result is wrong: {found.verdict}"
     except DplcError as problem:
         run.finding = problem.render()
-    run.seconds = time.perf_counter() - start
+    run.seconds = perf_counter() - start
 
 
 def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Tensor], partly: bool = False) -> Judgement:
@@ -553,7 +553,7 @@ def bench_cases(
 def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]:
     """Return the command, date, machine, target and versions of a record."""
     return {
-        "command": command, "date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine(),
+        "command": command, "date": strftime("%Y-%m-%d", gmtime()), "machine": machine(),
         "target": target.name, "arch": target.arch, "dram_bytes_per_second": target.dram_bytes_per_second,
         "versions": versions(tools),
     }  # fmt: skip

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec import MsgspecError, Struct, json
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..cost.predict import RESOURCES, UNHIDDEN
 
 
-class KernelRecord(msgspec.Struct, kw_only=True):
+class KernelRecord(Struct, kw_only=True):
     """One launch. A figure is None if it was not determined, or if its tool is missing.
 
     hbm_bytes: sizes of its buffers, each once; dram_bytes: the part of them that it transfers. busy_us: {resource:
@@ -53,7 +53,7 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     wavefront_ratio: float | None = None
 
 
-class RunRecord(msgspec.Struct, kw_only=True):
+class RunRecord(Struct, kw_only=True):
     """Run on the emulator. extent: whole, or which blocks. relative_error: against float64, over the largest value.
 
     finding: the error, "" for none.
@@ -66,7 +66,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     finding: str = ""
 
 
-class TimingRecord(msgspec.Struct, kw_only=True):
+class TimingRecord(Struct, kw_only=True):
     """Microseconds measured on a GPU: median and quartiles of the runs. launched: by a CUDA graph, or directly."""
 
     median_us: float
@@ -76,7 +76,7 @@ class TimingRecord(msgspec.Struct, kw_only=True):
     launched: str
 
 
-class MeasuredRecord(msgspec.Struct, kw_only=True):
+class MeasuredRecord(Struct, kw_only=True):
     """Case on a GPU. It has times only if the result was right. wrong: why it has none.
 
     l2: state of the L2 cache before every run. float32: torch's precision of matmuls, for eager and torch.compile.
@@ -92,7 +92,7 @@ class MeasuredRecord(msgspec.Struct, kw_only=True):
     wrong: str = ""
 
 
-class CaseRecord(msgspec.Struct, kw_only=True):
+class CaseRecord(Struct, kw_only=True):
     """One case. stages: milliseconds of each stage of its compile. error: why it could not be compiled.
 
     times_limit: predicted time divided by the limit, of the kernel that is furthest from its limit. least_us: lower
@@ -127,7 +127,7 @@ class CaseRecord(msgspec.Struct, kw_only=True):
         return max(self.kernels, key=lambda k: k.predicted_us, default=None)
 
 
-class Totals(msgspec.Struct, kw_only=True):
+class Totals(Struct, kw_only=True):
     """Totals of all cases. compile_*: loading the rules and every compile, capture included, cold, imports excluded."""
 
     cases: int
@@ -141,7 +141,7 @@ class Totals(msgspec.Struct, kw_only=True):
     predicted_geomean_us: float | None
 
 
-class BenchRecord(msgspec.Struct, kw_only=True):
+class BenchRecord(Struct, kw_only=True):
     """Benchmark. target: the device of compiles and predictions; dram_bytes_per_second: of that device."""
 
     suite: str
@@ -183,7 +183,7 @@ class PackTiming(TimingRecord, kw_only=True):
     compile_seconds: float | None = None
 
 
-class PackedResult(msgspec.Struct, kw_only=True):
+class PackedResult(Struct, kw_only=True):
     """Case of a pack on a GPU. status: ok, wrong, failed or timeout. launches: features of the model, of each."""
 
     suite: str
@@ -200,7 +200,7 @@ class PackedResult(msgspec.Struct, kw_only=True):
     torch_compile: PackTiming | None = None
 
 
-class PackResults(msgspec.Struct, kw_only=True):
+class PackResults(Struct, kw_only=True):
     """Results of `--unpack`. pack: how the pack was made; device: the measuring machine; left: items not done."""
 
     format: str
@@ -228,10 +228,10 @@ class PackResults(msgspec.Struct, kw_only=True):
 def read_json(path: Path, kind: type[T], hint: str, noun: str = "results") -> T:
     """Read a record in a file. Raises UsageError for an unreadable file, DplcError with a hint for one without it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise UsageError(f"cannot read the {noun} {path}: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DplcError(f"{path} holds no {noun}: {error}", hint=hint) from None
 
 

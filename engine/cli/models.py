@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -211,12 +211,12 @@ def run_artefact(flags: Flags) -> None:
         inputs = _inputs(found, flags, binding)
         tensors = {**found.constants, **constants, **inputs}
         with bars(f"running on {device}") as tell:
-            start = time.perf_counter()
+            start = perf_counter()
             if device == "reference":
                 results = list(meaning.run(found.torch_graph(binding), tensors))
             else:
                 results = [result.cpu() for result in model.run(inputs)]
-            elapsed = time.perf_counter() - start
+            elapsed = perf_counter() - start
             tell("comparing with float64", 0, 1)
             judged = compare(found, tensors, results, binding)
         ok, error, line = True, None, f"not compared with float64: {judged}"
@@ -361,10 +361,10 @@ def _generated(
     Returns the tokens, the seconds until each, and whether the user interrupted it, which ends the text.
     """
     tokens, seconds, stream, interrupted = list[int](), list[float](), tokenizer and Stream(tokenizer), False
-    start = time.perf_counter()
+    start = perf_counter()
     try:
         for token in generator.tokens(prompt, flags.count, stops):
-            seconds.append(time.perf_counter() - start)
+            seconds.append(perf_counter() - start)
             tokens.append(token)
             if not flags.as_json:
                 last = token in stops or len(tokens) == flags.count

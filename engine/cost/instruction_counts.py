@@ -9,10 +9,10 @@ block. The emulator's counters of checked mode, which follow every access of a r
 from __future__ import annotations
 
 import itertools
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import log2, prod
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -150,7 +150,7 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
     if counter.idle:  # a guard that no thread of this block passes: the first block may do more
         first = _Counter(kernel, launch, (0, 0, 0))
         counter = max(counter, first, key=lambda each: (each.total["issued"], each.total["sectors"]))
-    blocks, total, words = math.prod(launch.grid), counter.total, counter.words
+    blocks, total, words = prod(launch.grid), counter.total, counter.words
     spelled = ((atom, times, sum(words[name] for name in read)) for atom, (times, read) in counter.spelled.items())
     return InstructionCounts(
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), total["sectors"] * SECTOR * blocks),
@@ -161,7 +161,7 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
 
 def buffer_bytes(kernel: Kernel) -> int:
     """Return the bytes of all buffers of a kernel, each read or written once."""
-    return sum(DTYPE_BYTES[param.dtype] * math.prod(param.shape) for param in params(kernel).values())
+    return sum(DTYPE_BYTES[param.dtype] * prod(param.shape) for param in params(kernel).values())
 
 
 def swept_again(kernel: Kernel, swept: Mapping[tuple[str, int], float], blocks: int) -> Iterator[int]:
@@ -171,7 +171,7 @@ def swept_again(kernel: Kernel, swept: Mapping[tuple[str, int], float], blocks: 
     read more, they share its parts.
     """
     for name, param in params(kernel).items():
-        size = DTYPE_BYTES[param.dtype] * math.prod(param.shape)
+        size = DTYPE_BYTES[param.dtype] * prod(param.shape)
         sweeps = sum(abs(each * blocks - size) < size / 10 for (root, _), each in swept.items() if root == name)
         yield size * max(0, sweeps - 1)
 
@@ -310,9 +310,9 @@ class _Counter:
                 self.count(here.warps, issued=1)
             case Butterfly(place, _, low, high):
                 replications.changed(place)
-                self.count(here.warps, issued=2 * math.log2(2 * high / low) - 1)
+                self.count(here.warps, issued=2 * log2(2 * high / low) - 1)
             case TensorMap(name, buffer, box):
-                self.boxes[name] = math.prod(box) * self.items[buffer]
+                self.boxes[name] = prod(box) * self.items[buffer]
             case CopyBox(map=name):
                 waits.copies()
                 touched = float(here.mask.sum()) * self.boxes[name] / SECTOR

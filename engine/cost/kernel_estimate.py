@@ -8,10 +8,10 @@ Axes are bits of a mask. An estimate that is not a single loop nest has no price
 from __future__ import annotations
 
 import itertools
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from math import inf, prod, sqrt
 from operator import and_, itemgetter, or_
 from typing import NamedTuple
 
@@ -224,7 +224,7 @@ class Pricing:
 
     def blocks(self, tile: Tile, mask: int) -> int:
         """Count the blocks along some axes."""
-        return math.prod(-(-self.extents[bit] // tile.get(bit, 1)) for bit in bits(mask))
+        return prod(-(-self.extents[bit] // tile.get(bit, 1)) for bit in bits(mask))
 
     def shared(self, tile: Tile, resident: bool) -> float:
         """Return the bytes on chip: accumulators, and the rows that later sweeps read again.
@@ -256,7 +256,7 @@ class Pricing:
         warps = blocks * LANES
         counts = InstructionCounts(
             blocks, THREADS, int(self.shared(tile, resident)), dram, (total.fill + stored) / blocks / SECTOR,
-            wavefronts=total.products / warps / max(1.0, math.sqrt(math.prod(tile.values()) / THREADS)),
+            wavefronts=total.products / warps / max(1.0, sqrt(prod(tile.values()) / THREADS)),
             issued=total.issued / warps, fma=total.products / warps, special=total.special / warps,
             tensor=total.tensor / blocks, asynchronous=total.tensor / blocks,
         )  # fmt: skip
@@ -281,7 +281,7 @@ class Pricing:
 
 def _within(tile: Tile, mask: int) -> int:
     """Return the elements of a tile along some axes."""
-    return math.prod(side for axis, side in tile.items() if axis & mask)
+    return prod(side for axis, side in tile.items() if axis & mask)
 
 
 # ---- The price of a kernel that has no schedule yet: its estimate with the best tile of the menu.
@@ -306,7 +306,7 @@ class Price(NamedTuple):
 
 
 def impossible(reason: str) -> Price:
-    return Price(math.inf, 0.0, "none", reason)
+    return Price(inf, 0.0, "none", reason)
 
 
 def price(estimate: KernelEstimate, target: Target) -> Price:
@@ -326,9 +326,9 @@ def price(estimate: KernelEstimate, target: Target) -> Price:
             for split in kernel.splits(tile)
         ),
         key=itemgetter(0),
-        default=(math.inf, 0.0),
+        default=(inf, 0.0),
     )
-    if seconds == math.inf:
+    if seconds == inf:
         return impossible("a row does not fit and cannot be swept again")
     kind = "contraction" if kernel.products else "row" if kernel.folded else "flat"
     rows = any(kernel.steps[n].axes & kernel.folded for n in kernel.stores)

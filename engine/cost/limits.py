@@ -9,10 +9,10 @@ with, so a nest that computes a value again in every iteration has the limit of 
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from math import gcd, inf, prod
 from typing import NamedTuple
 
 from ...codegen.target import Target
@@ -103,7 +103,7 @@ class Replications:
                 known &= e.name in self.open if varying is None else e.name not in varying
             seen[e] = depends, known
             if not known and kind in (Call, Binary, Sum, Not):
-                alike = math.prod(extent for name, extent in self.extents.items() if name not in depends)
+                alike = prod(extent for name, extent in self.extents.items() if name not in depends)
                 share = 1.0 / alike if varying is None else self._different(e) / alike
                 counted.append([amount * share for amount in _instructions(e, varying is not None, seen)])
             return seen[e]
@@ -153,7 +153,7 @@ def _instructions(e: Expr, index: bool, depends: Mapping[Expr, tuple[Copies, boo
 
 def blocks_across(extents: Iterable[int], tile: int) -> int:
     """Count the tiles along these axes: as many blocks compute again what does not depend on the axes."""
-    return math.prod(-(-extent // tile) for extent in extents)
+    return prod(-(-extent // tile) for extent in extents)
 
 
 def issue_seconds(count: float, target: Target) -> float:
@@ -228,7 +228,7 @@ def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> 
 
 def least_seconds(kernel: Kernel, target: Target) -> float:
     """Return the seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
-    return program_seconds((kernel,), math.inf, 1, target)
+    return program_seconds((kernel,), inf, 1, target)
 
 
 def program_seconds(kernels: Sequence[Kernel], least_bytes: float, launches: int, target: Target) -> float:
@@ -257,16 +257,16 @@ def _bytes(kernel: Kernel) -> float:
     accesses: tuple[Load | Store, ...] = (*found.loads, *found.stores)
     for access in accesses:
         steps = [step for step in linear(access.idx[-1])[0].values() if isinstance(step, int)] if access.idx else []
-        moved = min(DTYPE_BYTES[buffers[access.buf].dtype] * max(math.gcd(*steps), 1), SECTOR)
+        moved = min(DTYPE_BYTES[buffers[access.buf].dtype] * max(gcd(*steps), 1), SECTOR)
         asked[access.buf] += moved * _times(access.idx, kernel.body, _extents(kernel.body).keys())
-    sizes = {name: DTYPE_BYTES[param.dtype] * math.prod(param.shape) for name, param in buffers.items()}
+    sizes = {name: DTYPE_BYTES[param.dtype] * prod(param.shape) for name, param in buffers.items()}
     return float(sum(min(asked[name], size) for name, size in sizes.items()))
 
 
 def _times(value: Expr, body: Block, around: Set[str]) -> int:
     """Return how many values something in a kernel has: one for each iteration of the loops around that it needs."""
     extents = _extents(body)
-    return math.prod(extents[name] for name in dependencies(value, body) & around)
+    return prod(extents[name] for name in dependencies(value, body) & around)
 
 
 def _extents(body: Block) -> dict[str, Expr]:

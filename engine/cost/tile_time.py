@@ -8,8 +8,8 @@ tensor cores, a block by itself), and its launches.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
+from math import gcd, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +106,7 @@ def least_seconds(product: Product, target: Target, decided: tuple[int, ...]) ->
     for fixed in (tile,) if len(decided) > OF_BLOCKS else ((), tile):  # what no list has is priced by itself
         if least := _least(*_priced(product, target, fixed), decided):
             return least
-    return math.inf
+    return inf
 
 
 def _least(candidates: tuple[Array, ...], seconds: Array, decided: tuple[int, ...]) -> float:
@@ -146,7 +146,7 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
         seconds.append(times(product, unit, Decisions(*grid), target))
         if unit == GROUP:  # each warp multiplies a tile that groups of four cannot
             by_warps = times(product, WARP, Decisions(*grid), target)
-            seconds[-1] = np.where(seconds[-1] < math.inf, seconds[-1], by_warps)
+            seconds[-1] = np.where(seconds[-1] < inf, seconds[-1], by_warps)
     return Decisions(*np.concatenate(grids, axis=1)), np.concatenate(seconds)
 
 
@@ -398,7 +398,7 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     )  # fmt: skip
     total = wave_seconds(work, target)
     second = fixed_seconds(target) + (parts + p.others) * byte
-    return np.where(block.fits, total + np.where(several, second, 0), math.inf)
+    return np.where(block.fits, total + np.where(several, second, 0), inf)
 
 
 # ---- Attention: two products with a softmax in between.
@@ -454,7 +454,7 @@ def one_pass(a: Attention, target: Target, decided: tuple[int, ...] = ()) -> flo
     """
     if a.rows == 1:
         return fixed_seconds(target) + traffic_seconds(_bytes(a), target)
-    return _least(*_priced_attention(a, target), decided) or math.inf
+    return _least(*_priced_attention(a, target), decided) or inf
 
 
 def three_passes(a: Attention, target: Target) -> float:
@@ -545,7 +545,7 @@ def _grouped(a: Attention, t: AttentionTile, target: Target) -> Array:
     """Return whether four warps multiply from shared memory (WGMMA)."""
     if not (a.atoms and policy(target).asynchronous_mma and any(atom.asynchronous for atom in target.atoms)):
         return t.rows < 0
-    whole = math.gcd(a.products, a.results) * a.item % target.swizzle_bytes == 0
+    whole = gcd(a.products, a.results) * a.item % target.swizzle_bytes == 0
     return (t.rows % atom_of(GROUP, a.item, target).m == 0) & whole
 
 
@@ -588,4 +588,4 @@ def one_pass_times(a: Attention, t: AttentionTile, target: Target) -> Array:
         blocks, threads, chunk.registers, room, dram, fill, chunks * lines, chunks * issued, chunks * chunk.pipe,
         chunks * chunk.tensor, alone, 0, single,
     )  # fmt: skip
-    return np.where(fits, wave_seconds(block, target), math.inf)
+    return np.where(fits, wave_seconds(block, target), inf)

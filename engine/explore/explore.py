@@ -7,13 +7,13 @@ kernel that cannot be lowered, or not well, is priced as what it really becomes,
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -415,7 +415,7 @@ class ExplorationOptions:
         return 4 * self.top
 
 
-exported = functools.lru_cache(8)(export)  # the last few sets of equations as egglog text
+exported = lru_cache(8)(export)  # the last few sets of equations as egglog text
 
 
 class Exploration:
@@ -445,11 +445,11 @@ class Exploration:
 
     # ---- regions
 
-    @functools.cached_property
+    @cached_property
     def cutting(self) -> tuple[list[Region], set[Term]]:
         return Cutting(self.graph, self.rule_order.stored, self.target).regions()
 
-    @functools.cached_property
+    @cached_property
     def problems(self) -> list[tuple[Problem, Solved]]:
         """Every region, and the solution of its structure."""
         regions, cuts = self.cutting
@@ -491,7 +491,7 @@ class Exploration:
             raise NotProved("it needs itself")
         return Solved(EgraphSearch(extraction, self.options.effort), [extraction.evaluate(solution)])
 
-    @functools.cached_property
+    @cached_property
     def rule_kernels(self) -> tuple[tuple[Term, ...], ...]:
         """Values that the kernels store if the rules fuse the program as it is spelled."""
         arranged = Kernels(self.graph, self.rule_order, self.fusion, self.target, self.origins)
@@ -559,7 +559,7 @@ class Exploration:
         used = {one.name for one in named}
         for (problem, solved), rank in zip(self.problems, ranks, strict=True):
             search, found = solved.search, solved.found[rank]
-            made = Rebuilder(search.extraction, found, problem, now, functools.partial(_fresh, used)).rebuild()
+            made = Rebuilder(search.extraction, found, problem, now, partial(_fresh, used)).rebuild()
             now.update(made.roots)
             regions.append(made)
             rules |= dict.fromkeys(used_rules(search.graph, found.solution))
@@ -597,7 +597,7 @@ class Exploration:
     ) -> Candidate:
         price = self.lowering.program(Kernels(graph, decisions, self.fusion, self.target, origins))
         there = tuple(p for p in prepared if p.input in graph.ins)
-        make_plan = functools.partial(compile_graph, graph, self.fusion, self.target, origins, decisions=decisions)
+        make_plan = partial(compile_graph, graph, self.fusion, self.target, origins, decisions=decisions)
         return Candidate(
             label, graph, decisions, there, price.kernels, price.bytes, price.seconds * 1e6, price.problem,
             price.signature, origins, make_plan,
@@ -704,14 +704,14 @@ class Fusing:
         self.top = top if available() and not has_sizes(values.captured.graph) else 1
         self._built: dict[tuple[str, ...], int] = {}
 
-    @functools.cached_property
+    @cached_property
     def exploration(self) -> Exploration:
         with collections_paused():
             made = exploration(self.values, ExplorationOptions(top=self.top))
             _ = made.problems
         return made
 
-    @functools.cached_property
+    @cached_property
     def choices(self) -> list[tuple[int, ...]]:
         """Solutions of the regions put together: the best, then those that differ from all before in their kernels.
 
@@ -736,7 +736,7 @@ class Fusing:
         """
         explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
         names = ("rules", *(f"candidate {number}" for number in explored))
-        return [FusionVariant(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
+        return [FusionVariant(name, partial(self.kernels, number)) for number, name in enumerate(names)]
 
     def kernels(self, way: int) -> Sequence[Kernel]:
         """Return the kernels of a choice.
@@ -755,7 +755,7 @@ class Fusing:
             raise DplcError("its kernels are those of " + ("the rules" if first == 0 else f"candidate {first}"))
         return kernels
 
-    @functools.cache  # noqa: B019 - as long-lived as the exploration
+    @cache  # noqa: B019 - as long-lived as the exploration
     def candidate(self, way: int) -> Candidate:
         """Return a candidate, built. It is not 0: that is what the rules decide."""
         return self.exploration.candidate(self.choices[way - 1], "explored")

@@ -7,12 +7,12 @@ lowering has shown the actual price of a kernel, that price is used instead (cor
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from math import inf
 from typing import NamedTuple
 
 from ...codegen.target import Target
@@ -252,7 +252,7 @@ class Extraction:
     def _cheapest(self) -> Choice:
         """Return for every class the spelling with the least work as a tree, the default without a decision."""
         classes, masks = self.graph.classes, self.graph.mask
-        how, cost = [0] * len(classes), [math.inf] * len(classes)
+        how, cost = [0] * len(classes), [inf] * len(classes)
         works = []
         for cls, spelled in enumerate(classes):
             for place, (op, attributes, children) in enumerate(spelled):
@@ -361,7 +361,7 @@ class Extraction:
         expected = self.prices[kernel.key]
         self.corrections[kernel.key] = lowered
         if expected.legal:
-            known = self.ratios.get(expected.form, math.inf)
+            known = self.ratios.get(expected.form, inf)
             self.ratios[expected.form] = min(known, max(1.0, lowered.seconds / expected.seconds))
 
     def forget(self) -> None:
@@ -369,9 +369,7 @@ class Extraction:
         self.prices.clear()
         self.corrections.clear()
 
-    def evaluate(
-        self, solution: Solution, bound: float = math.inf, before: PricedSolution | None = None
-    ) -> PricedSolution:
+    def evaluate(self, solution: Solution, bound: float = inf, before: PricedSolution | None = None) -> PricedSolution:
         """Return the seconds of a solution, and its kernels.
 
         Above `bound` the answer has no kernels, and its seconds are infinite. Without a bound it has every kernel, even
@@ -391,10 +389,10 @@ class Extraction:
             if group not in kernels:
                 kernels[group] = self.kernel(group, solution)
             total += kernels[group].price.seconds
-            if total >= bound < math.inf:
-                return PricedSolution(solution, math.inf, {})
+            if total >= bound < inf:
+                return PricedSolution(solution, inf, {})
         table = {group: kernels[group] for group in groups}
-        return PricedSolution(solution, math.inf if solution.groups and not _acyclic(table) else total, table)
+        return PricedSolution(solution, inf if solution.groups and not _acyclic(table) else total, table)
 
 
 def _acyclic(table: Mapping[Group, PricedKernel]) -> bool:
@@ -448,7 +446,7 @@ class EgraphSearch:
     def __init__(self, extraction: Extraction, effort: Effort | None = None):
         self.extraction, self.effort = extraction, effort or Effort()
         self.graph = extraction.graph
-        self.deadline = self.limit = math.inf
+        self.deadline = self.limit = inf
 
     # ---- the program as written
     def as_written(self, stored: Set[int] | None = None, groups: Sequence[Group] = ()) -> PricedSolution:
@@ -542,7 +540,7 @@ class EgraphSearch:
                     done.discard(here.solution.key)
                     break
             beam = _different(beam)
-        self.deadline = self.limit = math.inf
+        self.deadline = self.limit = inf
         return beam
 
     def _neighbours(self, now: Solution, seen: set[Hashable]) -> Iterator[Solution]:
@@ -604,7 +602,7 @@ def _different(beam: list[PricedSolution]) -> list[PricedSolution]:
     for found in sorted(beam, key=lambda one: one.seconds):
         signature = found.signature
         exactly = signature, round(found.seconds * 1e9, 1)
-        if alike[signature] < ALIKE_IN_BEAM and exactly not in kept and found.seconds < math.inf:
+        if alike[signature] < ALIKE_IN_BEAM and exactly not in kept and found.seconds < inf:
             alike[signature] += 1
             kept[exactly] = found
     return list(kept.values())[:LONGEST_BEAM] or beam[:1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from itertools import chain
+from math import gcd, lcm, prod
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
@@ -281,13 +281,13 @@ def axes_in_scope(site: Site) -> tuple[Axis, ...]:
 @statement_fact
 def threads(axes: AxisList) -> int:
     """Count the threads of a block."""
-    return math.prod(axis.extent for axis in axes if axis.role == "THREAD")
+    return prod(axis.extent for axis in axes if axis.role == "THREAD")
 
 
 @statement_fact
 def blocks(axes: AxisList) -> int:
     """Count the blocks of the launch."""
-    return math.prod(axis.extent for axis in axes if axis.role == "BLOCK")
+    return prod(axis.extent for axis in axes if axis.role == "BLOCK")
 
 
 @statement_fact
@@ -325,7 +325,7 @@ def values_held(site: Site, body: Block, vectors: dict[str, int]) -> Iterator[tu
         names = free_names(load.idx)
         inside = {name: n for name, n in vectors.items() if name in names}
         wide = (n for name, n in inside.items() if is_vector(address_of(site, load), name, n))
-        yield names, math.prod(wide), words.get(Var(load.dst), 1)
+        yield names, prod(wide), words.get(Var(load.dst), 1)
 
 
 @statement_fact
@@ -345,14 +345,14 @@ def _register_extents(axes: Iterable[Axis]) -> dict[str, Any]:
 
 def _product(extents: dict[str, Any], names: Container[str]) -> Any:
     """Return the product of the extents of some names."""
-    return math.prod(extent for name, extent in extents.items() if name in names)
+    return prod(extent for name, extent in extents.items() if name in names)
 
 
 @statement_fact
 def trips(site: Site, body: Block) -> int:
     """Count the executions of the innermost statement of a run, assuming that its loops are nested."""
     unknown: int = policy(site.target).unknown_iterations
-    return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
+    return prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
 
 
 @statement_fact
@@ -373,7 +373,7 @@ def rows_alike(body: Block, axis: Var, extent: int) -> int:
         for load in summary(looped).loads:
             if axis.name in dependencies((load.idx, load.when), body):
                 known = True
-                found = math.gcd(found, *(_divided_by(value, axis) for value in (*load.idx, load.when)))
+                found = gcd(found, *(_divided_by(value, axis) for value in (*load.idx, load.when)))
                 named = free_names((load.idx, load.when)) - {axis.name}
                 if axis.name in dependencies(tuple(map(Var, named)), body):
                     return 1
@@ -406,7 +406,7 @@ def _divided_by(value: Any, axis: Var) -> int:
     if isinstance(value, Binary) and value.op == "//" and value.a == axis and isinstance(value.b, int):
         return value.b
     below = values(value) if isinstance(value, Node) else value if value.__class__ is tuple else ()
-    return math.gcd(*(_divided_by(part, axis) for part in below))
+    return gcd(*(_divided_by(part, axis) for part in below))
 
 
 @statement_fact
@@ -415,7 +415,7 @@ def row_coalesced(site: Site, body: Block, team: NameList) -> bool:
     good = bad = 0
     for stmt in accesses(body):
         flat, buffer = address_of(site, stmt), params(site.kernel).get(stmt.buf)
-        size = at_hint(math.prod(buffer.shape)) if buffer is not None else 0
+        size = at_hint(prod(buffer.shape)) if buffer is not None else 0
         most = SECTOR // (2 * DTYPE_BYTES[buffer.dtype]) if buffer is not None else 1
         for loop in team:
             if loop.name in free_names(flat):
@@ -519,7 +519,7 @@ def _window(site: Site, load: Load, k: str, extent: int, dtype: str) -> Window |
         return Window(
             Var(load.buf), load.idx, Var(unused(f"{load.buf}_window", taken)), Var(dtype), (line,),
             (*rest, Axis(line.name, line.extent)), at, inside, load.other, (*(Var(other.name) for other in rest), cell),
-            line.extent * math.prod(axis.extent for axis in rest),
+            line.extent * prod(axis.extent for axis in rest),
         )  # fmt: skip
     return None
 
@@ -563,7 +563,7 @@ def periods(site: Site, body: Block, k: Var) -> tuple[int, ...]:
     known = ranges_of(site.kernel)
     places = [tidy(e, known) for load in summary(body).loads for e in load.idx]
     each = sorted({period for e in places for period in _periods(e, k.name)})
-    return tuple(sorted({math.lcm(*each[:count]) for count in range(1, len(each) + 1)}, reverse=True))
+    return tuple(sorted({lcm(*each[:count]) for count in range(1, len(each) + 1)}, reverse=True))
 
 
 def _periods(e: Any, name: str) -> Iterator[int]:
@@ -571,7 +571,7 @@ def _periods(e: Any, name: str) -> Iterator[int]:
     for part in distinct(e, Binary):
         if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
             inside = [inner.b for inner in distinct(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
-            yield part.b * math.prod(inside)
+            yield part.b * prod(inside)
 
 
 # ---- Facts about which axes of a Tile make tiles: what a product loads again for every element of an axis.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import combinations
+from math import gcd, inf, prod
 
 from ...ir.expr import Axis, Call, Size, Var, free_names, linear
 from ...ir.facts.layout import DTYPE_BYTES, WORD, params, ranges_of, stages
@@ -87,7 +87,7 @@ def _nests(body: Block, around: tuple[For, ...]) -> Iterator[tuple[For, ...]]:
 
 def _steps(site: Site, nest: tuple[For, ...]) -> int:
     unknown: int = policy(site.target).unknown_iterations
-    return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in nest)
+    return prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in nest)
 
 
 def _sides(site: Site, nest: tuple[For, ...]) -> tuple[Axis, Axis] | None:
@@ -97,7 +97,7 @@ def _sides(site: Site, nest: tuple[For, ...]) -> tuple[Axis, Axis] | None:
     best, chosen = (0, 0), None
     for pair in combinations([axis for axis in site.tile_axes if axis.role == "THREAD"], 2):
         names = frozenset(axis.name for axis in pair)
-        rank = math.prod(min(at_hint(axis.extent), side) for axis in pair), len(names & running)
+        rank = prod(min(at_hint(axis.extent), side) for axis in pair), len(names & running)
         if rank > best and any(is_outer_product(one.body, one.var, names, site.tile_body, values) for one in nest):
             best, chosen = rank, pair
     return chosen
@@ -110,7 +110,7 @@ def _product(site: Site, pair: tuple[Axis, Axis], nest: tuple[For, ...]) -> Prod
     varying = {acc.acc: names & dependencies(acc.acc, nest) for acc in accumulators(inner)}
     item = max((_item(site, load) for load in summary(inner).loads), default=WORD)
     given = params(kernel).items()
-    bytes_of = {name: DTYPE_BYTES[param.dtype] * at_hint(math.prod(param.shape)) for name, param in given}
+    bytes_of = {name: DTYPE_BYTES[param.dtype] * at_hint(prod(param.shape)) for name, param in given}
     read = {load.buf for load in summary(nest[:1]).loads} | {stage.src for stage in summary(nest[:1]).stages}
     operands = sum(size for name, size in bytes_of.items() if name in read)
     left, right = (_operand(site, axis, pair[1 - n], nest) for n, axis in enumerate(pair))
@@ -119,7 +119,7 @@ def _product(site: Site, pair: tuple[Axis, Axis], nest: tuple[For, ...]) -> Prod
     guarded = any(not loops.isdisjoint(free_names(guard.cond)) for guard in nodes(nest[:1], If))
     return Product(
         rows, columns, _steps(site, nest),
-        at_hint(math.prod(axis.extent for axis in site.tile_axes)) // (rows * columns),
+        at_hint(prod(axis.extent for axis in site.tile_axes)) // (rows * columns),
         max(1, sum(len(along) == 2 for along in varying.values())), item,
         _unit(site, site.tile_body), _unit(site, nest[:1]), _steps(site, nest[1:]) if chunked else 0,
         operands, sum(bytes_of.values()) - operands, left, right,
@@ -166,7 +166,7 @@ def _item(site: Site, load: Load) -> int:
 def _width(site: Site, load: Load) -> int:
     """Return the elements of one copy of a buffer: a vector, if the rows of the buffer are whole vectors."""
     vector, param = site.target.vector_bytes // _item(site, load), params(site.kernel).get(load.buf)
-    return math.gcd(at_hint(param.shape[-1]), vector) if param is not None and param.shape else vector
+    return gcd(at_hint(param.shape[-1]), vector) if param is not None and param.shape else vector
 
 
 def _work(body: Block, names: set[str], along: set[str]) -> float:
@@ -197,7 +197,7 @@ def seconds_of(site: Site, product: Product | None, *decided: Size | int) -> flo
     tile of a block, rows and columns of a thread. The result is infinite if no tile fits.
     """
     if product is None:
-        return math.inf
+        return inf
     chunk, *others = map(at_hint, decided)
     return least_seconds(product, site.target, (chunk or product.depth, *others))
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from math import gcd, inf, prod, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,13 +155,13 @@ def recip(x: Number) -> Number:
     """Return 1 / x; infinite for 0, as torch divides."""
     if known_at_launch(x):
         return Call("reciprocal", (x,))
-    return 1.0 / x if x else math.inf
+    return 1.0 / x if x else inf
 
 
 @torch_fact
 def root(x: Number) -> Number:
     """Return the square root."""
-    return Call("sqrt", (x,)) if known_at_launch(x) else math.sqrt(x)
+    return Call("sqrt", (x,)) if known_at_launch(x) else sqrt(x)
 
 
 @torch_fact
@@ -458,7 +458,7 @@ def _group(source: tuple[int, ...], target: tuple[int, ...], i: int, j: int) -> 
     """
     first, start = i, j
     i, j = min(i + 1, len(source)), min(j + 1, len(target))
-    while (p := math.prod(source[first:i])) != (q := math.prod(target[start:j])):
+    while (p := prod(source[first:i])) != (q := prod(target[start:j])):
         if i < len(source) and decide_sizes("<=", p, q):
             i += 1
         elif j < len(target) and decide_sizes("<=", q, p):
@@ -473,7 +473,7 @@ def _regroup(source: NumberList, places: ExpressionList, sizes: NumberList) -> l
         return [places[0] if n != 1 else 0 for n in source]
     flat = flat_place(places, sizes)
     out: list[Expr] = []
-    rest = math.prod(source)
+    rest = prod(source)
     for n in source:
         rest //= n
         out.append(modulo(floordiv(flat, rest), n) if n != 1 else 0)
@@ -660,7 +660,7 @@ def taps(
     together: one axis for channels and elements, and axes of phases.
     """
     places, starts, phases, remainders, met, inside = [], [], [], [], True, True
-    steps = [s // math.gcd(s, d) for s, d in zip(stride, dilation, strict=True)]
+    steps = [s // gcd(s, d) for s, d in zip(stride, dilation, strict=True)]
     counts = [-(-size // step) for size, step in zip(window, steps, strict=True)]
     found, channel, digits = _digits(site, (*counts, channels), together)
     for p, tap, size, step, s, d, a, n in zip(
@@ -699,7 +699,7 @@ def _digits(site: TorchSite, counts: Sequence[int], together: bool) -> tuple[tup
     if not together:
         *own, last = (site.axis(n) for n in counts)
         return (*own, last), last, list(own)
-    rest: Any = site.axis(math.prod(counts))
+    rest: Any = site.axis(prod(counts))
     found, digits = (rest,), list[Expr]()
     for n in reversed(counts):
         digits.append(modulo(rest, n))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
 from typing import Any
 
 from ...codegen.target import Target
@@ -61,17 +61,17 @@ class StoredValue:
         """Return whether its kernel reads a value from memory."""
         return term is not self.root and term in self.buffers
 
-    @functools.cached_property
+    @cached_property
     def terms(self) -> list[Term]:
         """The values that its kernel computes and reads, operands first."""
         return postorder([self.root], lambda term: () if self.reads(term) else operands(term))
 
-    @functools.cached_property
+    @cached_property
     def leaves(self) -> frozenset[Term]:
         """The values that its kernel reads."""
         return frozenset(filter(self.reads, self.terms))
 
-    @functools.cached_property
+    @cached_property
     def folds(self) -> list[Reduce | Fold]:
         """The reductions of its kernel."""
         return [term for term in self.terms if isinstance(term, (Reduce, Fold)) and not self.reads(term)]
@@ -188,7 +188,7 @@ class Kernels:
         """Yield, in launch order, the functions that summarise and lift each kernel, before arranging the next one."""
         for group in self.arrange():
             writes = self._writes(group)
-            yield functools.partial(fusion_summary, writes, self.filled), functools.partial(self._lift, group, writes)
+            yield partial(fusion_summary, writes, self.filled), partial(self._lift, group, writes)
             for entry in group:  # a copy is not read
                 self.filled.setdefault(entry.value, entry.buffer)
 
@@ -463,7 +463,7 @@ def _with_loop(plan: Plan, call: OperatorCall, first: int, fields: Mapping[str, 
         if before.dtype != made[name].dtype:
             raise DplcError(f"a loop carries {before.dtype}, and a step gives {made[name].dtype} to the next one")
         if name not in homes:
-            slot = multiply(operate("//", add(functools.reduce(multiply, before.shape, 1), SLOT - 1), SLOT), SLOT)
+            slot = multiply(operate("//", add(reduce(multiply, before.shape, 1), SLOT - 1), SLOT), SLOT)
             wholes.append(Param(f"{call.statement.dst}_carried{place}", before.dtype, (2, slot)))
             homes[name] = wholes[-1].name, 2
         whole, parts = homes[name]

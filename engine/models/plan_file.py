@@ -16,8 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, MsgspecError, Struct, json
 
 from ...codegen.arrays import memory_bytes
 from ...codegen.cuda import bound
@@ -59,7 +58,7 @@ class Manifest(FrozenRecord):
     files: dict[str, FileRecord]
 
 
-class _Format(msgspec.Struct):
+class _Format(Struct):
     format: int
 
 
@@ -391,15 +390,15 @@ def buffer_record(param: Param | Buffer) -> BufferRecord:
 def read_record(path: Path, kind: type[Record]) -> Record:
     """Return a record in a JSON file. Raises DplcError for a file that is missing, or holds none."""
     try:
-        return msgspec.json.decode(read_file(path), type=kind)
-    except (msgspec.MsgspecError, UsageError, RecursionError, UnicodeDecodeError) as error:
+        return json.decode(read_file(path), type=kind)
+    except (MsgspecError, UsageError, RecursionError, UnicodeDecodeError) as error:
         why = error.what if isinstance(error, UsageError) else error
         raise DplcError(f"{DAMAGED}: {path} does not fit its schema: {why}") from None
 
 
-def write_record(path: Path, record: msgspec.Struct) -> None:
+def write_record(path: Path, record: Struct) -> None:
     """Write a record as JSON for people."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+    path.write_bytes(json.format(json.encode(record), indent=1))
 
 
 def buffers_at(records: Iterable[BufferRecord], sizes: Binding) -> tuple[Buffer, ...]:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import sympy
+from sympy import Dummy, Integer, Max, Min, Mul, Rational, S, Symbol, default_sort_key, exp, expand, nan
 
 from ...ir.diagnostic import DplcError
 from ...ir.functions import CAST, COMPARE, FUNCTIONS, LOGICAL
@@ -42,8 +42,8 @@ Places = Mapping[str, Form]  # the index of each region
 ARITHMETIC: dict[str, Callable[..., Form]] = {
     "add": operator.add, "subtract": operator.sub, "negative": operator.neg, "multiply": nf.product,
     "divide": lambda a, b: nf.product(a, nf.inverse(b)), "reciprocal": nf.inverse, "copy": lambda a: a,
-    "exp": sympy.exp, "log": nf.logarithm, "relu": lambda a: sympy.Max(a, 0), "maximum": sympy.Max,
-    "minimum": sympy.Min,
+    "exp": exp, "log": nf.logarithm, "relu": lambda a: Max(a, 0), "maximum": Max,
+    "minimum": Min,
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ class Side:
         """Return the value at some indices. Raises Stopped or ByCases."""
         match term:
             case NumberTerm(value=value) if value < math.inf:
-                return nf.LOWEST if value == -math.inf else sympy.Rational(value)
+                return nf.LOWEST if value == -math.inf else Rational(value)
             case NameTerm(name=name) if name in self.values:
                 return self.number(self.values[name], at)
             case NameTerm() | RunTerm():
@@ -88,7 +88,7 @@ class Side:
                 self.facts.used.add("mat")
                 return self.number(x, at)
             case CaseTerm(cond=cond, a=a, b=b):
-                sides = (sympy.expand(self.number(x, at)) for x in (a, b))
+                sides = (expand(self.number(x, at)) for x in (a, b))
                 return nf.applied(f"Case {expression(cond)}", *sides, *at.values())
             case MappedTerm(x=x, map=index_map):
                 return self.number(x, {**at, **self._mapped(index_map, at)})
@@ -108,7 +108,7 @@ class Side:
                 continue
             facts.used.add(law)
             if law in ("one_over", "literal"):
-                return sympy.Mul(*map(nf.extent, facts.regions_of(other))) ** (1 if law == "literal" else -1)
+                return Mul(*map(nf.extent, facts.regions_of(other))) ** (1 if law == "literal" else -1)
             if (name,) not in facts.read["none"]:
                 raise Stopped(f"`{name}` may be none")
             facts.used.add("none")
@@ -131,17 +131,17 @@ class Side:
         facts = self.facts
         if index_map in facts.first:
             facts.used.add("first_along")
-            return dict.fromkeys(facts.regions_of(facts.first[index_map]), sympy.S.Zero)
+            return dict.fromkeys(facts.regions_of(facts.first[index_map]), S.Zero)
         read = [at[region] for region in facts.varies(index_map)]
         axes = facts.regions_of(source_axes(index_map))
         return {region: nf.applied(f"{index_map} {region}", *read) for region in axes}
 
     def _reduction(self, term: ReduceTerm | FoldTerm, at: Places) -> Form:
         """Return a reduction: a part of a tuple monoid by its closed form, without one as an unknown reduction."""
-        fresh = {region: sympy.Dummy(region) for axes in term.over for region in self.facts.regions_of(axes.name)}
+        fresh = {region: Dummy(region) for axes in term.over for region in self.facts.regions_of(axes.name)}
         bound = set(fresh.values())
         part, args = (term.fn, (term.x,)) if isinstance(term, ReduceTerm) else (term.part, term.args)
-        first, *others = (sympy.expand(self.number(x, {**at, **fresh})) for x in args)
+        first, *others = (expand(self.number(x, {**at, **fresh})) for x in args)
         self.facts.used.add(part if part in LAWS else "fold")
         if part == "add":
             return nf.total(bound, first)
@@ -150,15 +150,15 @@ class Side:
         if isinstance(term, ReduceTerm):
             return nf.fold(part, bound, first)
         if part in ("welford.mean", "welford.q"):
-            mean = nf.total(bound, first) / nf.total(bound, sympy.S.One)
+            mean = nf.total(bound, first) / nf.total(bound, S.One)
             return mean if part == "welford.mean" else nf.total(bound, (first - mean) ** 2)
         if part == "online.s":
             top = nf.fold("maximum", bound, first)
-            return nf.total(bound, sympy.exp(first - (0 if self._is_lowest(top) else top)) * others[0])
+            return nf.total(bound, exp(first - (0 if self._is_lowest(top) else top)) * others[0])
         return nf.closed("fold", bound, nf.applied(part, first, *others))
 
     def _function(self, term: FunctionTerm, at: Places) -> Form:
-        fn, values = term.fn, [sympy.expand(self.number(operand, at)) for operand in term.operands]
+        fn, values = term.fn, [expand(self.number(operand, at)) for operand in term.operands]
         if fn in LAWS:
             self.facts.used.add(fn)
         kind = kind_of(term)
@@ -167,10 +167,10 @@ class Side:
             if isinstance(operand, NumberTerm) or self.facts.exact(fn, getattr(operand, "name", "")):
                 return values[0]
         plain, ordered = fn in ARITHMETIC and not term.runs, kind and FUNCTIONS[fn].commutative
-        made = nf.applied(fn, *(sorted(values, key=sympy.default_sort_key) if ordered else values))
+        made = nf.applied(fn, *(sorted(values, key=default_sort_key) if ordered else values))
         if not plain or fn in ("divide", "reciprocal", "log"):
             needs = values[-1] if fn in ("divide", "reciprocal") else made
-            factors = (factor.as_base_exp()[0] for factor in sympy.Mul.make_args(needs) if not factor.is_nonzero)
+            factors = (factor.as_base_exp()[0] for factor in Mul.make_args(needs) if not factor.is_nonzero)
             self.partial |= {nf.closed("all", nf.indices(factor), factor) for factor in factors}
         return ARITHMETIC[fn](*values) if plain else made
 
@@ -256,13 +256,13 @@ def _laws(rule: Rule, conditions: Sequence[str]) -> set[str]:
 
 def _compare(roots: tuple[str, str], left: Values, right: Values, facts: Assumptions) -> None:
     """Compare both sides in every case of their conditions. Raises Stopped."""
-    at = {region: sympy.Symbol(region) for region in facts.regions}
+    at = {region: Symbol(region) for region in facts.regions}
     waiting, cases = list[dict[Form, bool]]([{}]), 0
     logical = kind_of(left[roots[0]]) in (COMPARE, LOGICAL)
 
     def value(side: Side, root: str) -> Form:
         term = side.values[root]
-        return sympy.Integer(side.truth(term, at)) if logical else side.number(term, at)
+        return Integer(side.truth(term, at)) if logical else side.number(term, at)
 
     while waiting:
         assumed = waiting.pop()
@@ -272,13 +272,13 @@ def _compare(roots: tuple[str, str], left: Values, right: Values, facts: Assumpt
         except ByCases as split:
             waiting += [{**assumed, split.args[0]: holds} for holds in (True, False)]
             continue
-        if wanted.has(sympy.nan):
+        if wanted.has(nan):
             continue
         cases += 1
         if not nf.equal(wanted, made):
             pattern, template = nf.shown(wanted), nf.shown(made)
             raise Stopped(f"`{roots[0]}` is `{pattern}` by the pattern, and `{template}` by the template")
-        for form in sorted(other.partial - one.partial, key=sympy.default_sort_key):
+        for form in sorted(other.partial - one.partial, key=default_sort_key):
             raise Stopped(f"the template needs `{nf.shown(form)}` to be defined, and the pattern does not")
     if not cases:
         raise Stopped("the pattern has no value in any case")

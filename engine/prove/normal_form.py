@@ -11,12 +11,11 @@ import itertools
 from collections.abc import Collection
 from typing import Any
 
-import sympy
-from sympy import Dummy
+from sympy import Add, Dummy, Function, Mul, S, Symbol, default_sort_key, exp, expand, log, nan, numer, oo, together
 from sympy.core.function import AppliedUndef
 
 Form = Any  # an expression of SymPy
-LOWEST: Form = -sympy.oo
+LOWEST: Form = -oo
 BOUND = "index of"  # a function of the depth, the position and the region of an index
 IDEMPOTENT = ("maximum", "minimum", "logical_and", "logical_or")
 
@@ -27,7 +26,7 @@ class Stopped(Exception):
 
 def applied(name: str, *args: Form) -> Form:
     """Return an unknown real function of some forms."""
-    return sympy.Function(name, real=True)(*args) if args else sympy.Symbol(name, real=True)
+    return Function(name, real=True)(*args) if args else Symbol(name, real=True)
 
 
 def kind(form: Form) -> str:
@@ -36,12 +35,12 @@ def kind(form: Form) -> str:
 
 
 def extent(region: str) -> Form:
-    return sympy.Symbol(f"extent({region})", positive=True)
+    return Symbol(f"extent({region})", positive=True)
 
 
 def equal(a: Form, b: Form) -> bool:
     """Return whether two forms are equal where no divisor is 0."""
-    return bool(a == b or sympy.expand(sympy.numer(sympy.together(sympy.expand(a - b)))) == 0)
+    return bool(a == b or expand(numer(together(expand(a - b)))) == 0)
 
 
 def product(a: Form, b: Form) -> Form:
@@ -52,11 +51,11 @@ def product(a: Form, b: Form) -> Form:
 
 def inverse(a: Form) -> Form:
     """Return 1 / a; what is undefined is NaN, here and in SymPy."""
-    return sympy.nan if a == LOWEST or equal(a, sympy.S.Zero) else 1 / a
+    return nan if a == LOWEST or equal(a, S.Zero) else 1 / a
 
 
 def logarithm(a: Form) -> Form:
-    return sympy.log(a) if a != 0 else LOWEST
+    return log(a) if a != 0 else LOWEST
 
 
 # ---- Bound indices.
@@ -72,11 +71,11 @@ def closed(name: str, bound: Collection[Form], body: Form) -> Form:
     depth = max((form.args[0] for form in body.atoms(AppliedUndef) if kind(form) == BOUND), default=0) + 1
 
     def in_order(order: tuple[Form, ...]) -> Form:
-        names = {index: applied(BOUND, depth, n, sympy.Symbol(index.name)) for n, index in enumerate(order)}
+        names = {index: applied(BOUND, depth, n, Symbol(index.name)) for n, index in enumerate(order)}
         return applied(f"Reduce {name}", body.xreplace(names), *names.values())
 
-    orders = itertools.permutations(sorted(bound, key=sympy.default_sort_key))
-    return min(map(in_order, orders), key=sympy.default_sort_key) if bound else body
+    orders = itertools.permutations(sorted(bound, key=default_sort_key))
+    return min(map(in_order, orders), key=default_sort_key) if bound else body
 
 
 def opened(form: Form) -> tuple[set[Form], Form]:
@@ -88,12 +87,12 @@ def opened(form: Form) -> tuple[set[Form], Form]:
 
 def total(bound: Collection[Form], form: Form) -> Form:
     """Return the sum over indices: linear, and factors leave it that do not vary."""
-    return sympy.Add(*(_total(set(bound), term) for term in sympy.Add.make_args(sympy.expand(form))))
+    return Add(*(_total(set(bound), term) for term in Add.make_args(expand(form))))
 
 
 def _total(bound: set[Form], product: Form) -> Form:
     """Return the sum of a product. Sums that vary with a bound index are opened: a sum of sums is one sum."""
-    waiting, groups = list(sympy.Mul.make_args(product)), list[tuple[set[Form], Form]]()
+    waiting, groups = list(Mul.make_args(product)), list[tuple[set[Form], Form]]()
     while waiting:
         factor = waiting.pop()
         base, n = factor.as_base_exp()
@@ -101,7 +100,7 @@ def _total(bound: set[Form], product: Form) -> Form:
         if kind(base) == "Reduce add" and n.is_Integer and n > 0 and own:
             new, body = opened(base)
             bound |= new
-            waiting += (*sympy.Mul.make_args(body), base ** (n - 1))
+            waiting += (*Mul.make_args(body), base ** (n - 1))
             continue
         for group in [group for group in groups if group[0] & own]:  # what shares an index stays together
             groups.remove(group)
@@ -109,16 +108,16 @@ def _total(bound: set[Form], product: Form) -> Form:
         groups.append((own, factor))
     free = bound.difference(*(own for own, _ in groups))
     sums = (closed("add", own, factor) if own else factor for own, factor in groups)
-    return sympy.Mul(*sums, *(extent(index.name) for index in free))
+    return Mul(*sums, *(extent(index.name) for index in free))
 
 
 def fold(name: str, bound: set[Form], form: Form) -> Form:
     """Return another reduction: a reduction of a reduction is one, and a maximum commutes with exp and shifts."""
-    body = sympy.expand(form)
+    body = expand(form)
     if name in ("maximum", "minimum"):
-        if isinstance(body, sympy.exp):
-            return sympy.exp(fold(name, bound, body.exp))
-        shift = sympy.Add(*(term for term in sympy.Add.make_args(body) if not indices(term) & bound))
+        if isinstance(body, exp):
+            return exp(fold(name, bound, body.exp))
+        shift = Add(*(term for term in Add.make_args(body) if not indices(term) & bound))
         if shift not in (0, body):
             return shift + fold(name, bound, body - shift)
     if kind(body) == f"Reduce {name}":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile, zip_longest
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -195,7 +195,7 @@ def seconds_of(kernels: Program, target: Target, registers: Sequence[int | None]
 
 def microseconds(seconds: float | None) -> float | None:
     """Return a time in microseconds; None for an unknown or infinite one."""
-    return None if seconds is None or seconds == math.inf else seconds * 1e6
+    return None if seconds is None or seconds == inf else seconds * 1e6
 
 
 # ---- Reject schedules that the target cannot launch, before anything is built.
@@ -246,7 +246,7 @@ def refusal(program: Program, target: Target, granted: float = 0) -> str | None:
             return f"{threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible"
         if (left := smem_left(site)) < 0:
             return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
-        if granted < math.inf:
+        if granted < inf:
             wanted, budget = _estimate(site), _register_budget(site)
             if wanted > max(budget + policy(target).register_slack, granted):
                 return f"about {wanted} registers per thread; {budget} are possible"
@@ -407,7 +407,7 @@ class StoredSchedules:
             try:
                 with _attempt(scheduler, shaped) as own:
                     program, _ = replay(scheduler, kernel, entry.tuned.schedule, own)
-                    if why := refusal(program, scheduler.target, math.inf):
+                    if why := refusal(program, scheduler.target, inf):
                         raise DplcError(why)
             except DplcError as error:
                 refused = error.what
@@ -427,7 +427,7 @@ class StoredSchedules:
     ) -> tuple[Program | None, Origin]:
         farthest, family = policy(scheduler.target).farthest_octaves, self.store.family(key)
         near = {one.key.extents: distance(key.extents, one.key.extents, farthest) for one in family}
-        held = self.store.valid((one for one in family if near[one.key.extents] < math.inf), key)
+        held = self.store.valid((one for one in family if near[one.key.extents] < inf), key)
         entry = min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
         if entry is None:
             return None, Origin(kernel.name, "default", "default order: never tuned, nor at sizes near these")
@@ -465,7 +465,7 @@ def _attempt(scheduler: Scheduler, shaped: Shaped) -> Iterator[Shaped]:
 def _seconds(program: Program, scheduler: Scheduler) -> float:
     """Return the predicted seconds of kernels of Tile IR, infinite if one cannot be launched."""
     if refusal(program, scheduler.target) is not None:
-        return math.inf
+        return inf
     registers = [predicted_registers(kernel, scheduler.target) for kernel in program]
     return seconds_of(scheduler.kernel_ir(program), scheduler.target, registers)
 

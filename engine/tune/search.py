@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import random
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
+from time import monotonic
 
 from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
@@ -287,7 +287,7 @@ class SearchRun:
         self.search = SEARCHES[self.options.search](self.space, random.Random(self.options.seed))
         self._scores: dict[str, Score] = {}  # of kernels
         self._known: set[str] = set()  # programs
-        self._began = time.monotonic()
+        self._began = monotonic()
         self._checking, self._expected = 0.0, FIRST  # seconds of all checks, and of the next one
         self._kept: dict[Program, Leader] = {}  # leaders that are checked and stored
         self._verdict = functools.cache(verdict)
@@ -345,7 +345,7 @@ class SearchRun:
                     pass
         except KeyboardInterrupt:
             self.interrupted = True
-        self.seconds = time.monotonic() - self._began
+        self.seconds = monotonic() - self._began
         return self
 
     def _round(self, ahead: int, each: Callable[..., Iterable[Tried]]) -> bool:
@@ -362,7 +362,7 @@ class SearchRun:
         used = (
             (self.tries, limits.tries),
             (self.programs, limits.programs),
-            (time.monotonic() - self._began, limits.seconds),
+            (monotonic() - self._began, limits.seconds),
             (self.since, limits.patience),
             (self.tries, limits.programs and REPEATS * limits.programs),
         )
@@ -390,7 +390,7 @@ class SearchRun:
         return Tried(whole, Score(seconds, self.evaluator.basis, "ok", details), parts)
 
     def _hear(self, tried: Tried) -> None:
-        self.tries, self.seconds = self.tries + 1, time.monotonic() - self._began
+        self.tries, self.seconds = self.tries + 1, monotonic() - self._began
         score = tried.score
         for part, _, own in tried.parts:
             if part.key in self._scores:
@@ -439,7 +439,7 @@ class SearchRun:
 
     def _keep_improvements(self, store: SqliteStore) -> None:
         """Check and store the fastest schedules that are new, if the share of time for checks allows it."""
-        began = time.monotonic()
+        began = monotonic()
         new = {start: found[0] for start, found in self.fastest.items() if found[0] is not self._kept.get(start)}
         if not new or self._checking + self._expected > SHARE * (began - self._began):
             return
@@ -455,7 +455,7 @@ class SearchRun:
                 seconds, candidate, how = best
                 details = {**self.score(candidate).details, UNFINISHED: self.tries}
                 store.put(self.key(start), self.tuned(candidate.schedule, seconds, default, how, details))
-        self._expected = time.monotonic() - began
+        self._expected = monotonic() - began
         self._checking += self._expected
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -148,7 +148,7 @@ class TermChecker(Checker):
             outcome.firings += len(evidence.firings)
             replaced = {firing.before for firing in evidence.firings}
             for other in self.beside(rule):
-                with contextlib.suppress(DplcError):
+                with suppress(DplcError):
                     beside = () if mentions_mat(other) else fired(graph, alone(other))[1].firings
                     outcome.overlaps[other.name] += any(firing.before in replaced for firing in beside)
             for algebra in self.algebras:
@@ -157,7 +157,7 @@ class TermChecker(Checker):
                         rewritten(graph, algebra)
             self.check_at_a_size(rule, subject, graph, lambda sized: [rewritten(sized, rules)])
         if any(guard.kind == "prefer" for guard in rule.guards):  # without them it need not terminate
-            with faults(subject), contextlib.suppress(DplcError):
+            with faults(subject), suppress(DplcError):
                 made, evidence = fired(graph, alone(legal(rule), subject.pinned))
                 if evidence.firings:
                     self._same(rule, subject, made, known)
@@ -348,7 +348,7 @@ class TorchChecker(Checker):
         """Yield programs with shorter dimensions."""
         for old in reversed(extents(graph)):
             for new in range(1, min(old, 4)):
-                with contextlib.suppress(NoSubject):
+                with suppress(NoSubject):
                     yield retyped(edited(graph, exchanged(old, new)))
 
     # ---- checking
@@ -494,7 +494,7 @@ class StatementChecker(Checker):
 
     def program(self, rule: Rule, block: s.Nodes) -> Module | None:
         """Return the whole kernels of a block of an example."""
-        with contextlib.suppress(*NO_PROGRAM):
+        with suppress(*NO_PROGRAM):
             return completed(read_subject(block), rule.level == "tile")
         return None
 
@@ -508,12 +508,12 @@ class StatementChecker(Checker):
         """Yield examples and programs of the pattern, with the numbers of a proof."""
         pinned = {p.name: numbers[p.name] for p in rule.parameters if p.name in numbers}
         for subject in own:
-            with contextlib.suppress(*NO_PROGRAM):
+            with suppress(*NO_PROGRAM):
                 for made in self._renumbered(rule, numbers, subject.value):
                     yield self.subject(made, f"{subject.origin}, refuted", pinned)
         free = {name: n for name, n in numbers.items() if name not in pinned}
         for n in range(TRIES):
-            with contextlib.suppress(*NO_PROGRAM):
+            with suppress(*NO_PROGRAM):
                 made = self.from_pattern(rule, PlainDice((rule.name, n)), free)
                 yield self.subject(made, f"the pattern of `{rule.name}`, refuted", pinned)
 
@@ -684,7 +684,7 @@ class KernelChecker(StatementChecker):
         """Yield the Tile programs of all examples, materialised, where a rule could match."""
         chosen = [self.engine.rule(rule) for rule in rules]
         for source in self.sources:
-            with contextlib.suppress(*NO_PROGRAM):
+            with suppress(*NO_PROGRAM):
                 made = self._lowered(source.value, source.origin)
                 if any(rule.possible(kernel) for rule in chosen for kernel in made.value):
                     yield made

@@ -7,10 +7,10 @@ once. Z3 is an extra, and imported only when something is proved.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations_with_replacement, islice, permutations, product
@@ -138,7 +138,7 @@ class Integers:
         constraints = []
         domains = (Operation(d.span, "in", NameOf(d.span, name), d) for name, d in self.domains.items())
         for condition in (*domains, *required(self.rule)):
-            with contextlib.suppress(Unknown):
+            with suppress(Unknown):
                 constraints.append(self.truth(condition, {}))
         return constraints
 
@@ -157,7 +157,7 @@ class Integers:
                 if name in scope:
                     return scope[name]
                 if name in self.lets:
-                    with contextlib.suppress(Unknown):
+                    with suppress(Unknown):
                         return self.number(self.lets[name], scope)
                 return self.unknown(name)
             case Prefix(op="-", a=a):
@@ -241,7 +241,7 @@ class Integers:
         """Return the values of parameters, and of the bytes of elements, where they are few and known."""
         few = {}
         for name in tuple(self.unknowns):
-            with contextlib.suppress(Unknown, KeyError):
+            with suppress(Unknown, KeyError):
                 few[name] = list(SIZES) if name.startswith("item(") else self.elements(self.domains[name], {})
         return {name: values for name, values in few.items() if values and all(type(n) is int for n in values)}
 
@@ -294,7 +294,7 @@ class Solver:
         chosen = (self.z3.Or([unknowns[name] == value for value in values]) for name, values in few.items())
         broken = self.z3.Or([negated(conclusion) for conclusion in wanted if conclusion is not True])
         asked = [*(part for part in (*integers.premises, *given) if part is not True), *chosen, broken]
-        with contextlib.suppress(Unknown):
+        with suppress(Unknown):
             return self._numbers(asked, unknowns, FIRST)
         for values in product(*few.values()):
             choice = dict(zip(few, values))
@@ -310,7 +310,7 @@ class Solver:
         if model is None:
             return None
         small = [self.z3.And(x <= SMALL, x >= -SMALL) for x in unknowns.values()]
-        with contextlib.suppress(Unknown):
+        with suppress(Unknown):
             model = self._model([*asked, *small], units) or model
         return {str(d): model[d].as_long() for d in model.decls() if self.z3.is_int_value(model[d])}
 

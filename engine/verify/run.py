@@ -10,12 +10,12 @@ import functools
 import itertools
 import math
 import random
-import time
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -67,12 +67,12 @@ def search(attempt: Callable[[Dice], None], examples: int, seed: int, named: Seq
 
     def once(data: Any) -> None:
         nonlocal until
-        if time.monotonic() > until:
+        if monotonic() > until:
             return  # simple enough: Hypothesis sees that nothing fails any more and stops
         try:
             attempt(Dice(lambda low, high: data.draw(strategies.integers(low, high)), named))
         except Wrong as wrong:
-            until = min(until, time.monotonic() + SHRINKING)
+            until = min(until, monotonic() + SHRINKING)
             found.append(wrong)
             raise
 
@@ -94,10 +94,10 @@ def search(attempt: Callable[[Dice], None], examples: int, seed: int, named: Seq
 
 def smallest(subject: Subject, checker: Any, holds: Callable[[Subject], bool]) -> Subject:
     """Return a smaller subject that holds, or the subject itself. Tries the smallest candidates first."""
-    until, tries = time.monotonic() + SHRINKING, itertools.count(1)
+    until, tries = monotonic() + SHRINKING, itertools.count(1)
     while True:
         for other in checker.smaller(subject):
-            if next(tries) > SHRINKING_TRIES or time.monotonic() > until:
+            if next(tries) > SHRINKING_TRIES or monotonic() > until:
                 return subject
             if len(other.text) <= len(subject.text) and other.text != subject.text and holds(other):
                 subject = other
@@ -179,7 +179,7 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
     """Check one rule on its own examples, borrowed ones, and random programs; a counterexample is shrunk."""
     guards = tuple(guard.reason for guard in rule.required)
     verdict = RuleVerdict(rule.name, rule.level, rule.location, drawn=options.examples > 0, guards=guards)
-    checker, started = checkers.of(rule.level), time.monotonic()
+    checker, started = checkers.of(rule.level), monotonic()
     tried: dict[str, Outcome | Wrong] = {}
 
     def attempt(subject: Subject | None) -> None:
@@ -221,7 +221,7 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
         verdict.wrong = verdict.wrong or wrong
     if verdict.wrong is not None and options.shrink:
         verdict.wrong = smaller(verdict.wrong, rule, checker)
-    verdict.seconds = time.monotonic() - started
+    verdict.seconds = monotonic() - started
     return verdict
 
 

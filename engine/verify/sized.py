@@ -7,10 +7,10 @@ for which the program has a meaning.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from random import Random
 from typing import Any
 
 from ...ir.diagnostic import DplcError
@@ -48,7 +48,7 @@ def with_a_size(program: Program, seed: int) -> WithSize | None:
     program: kernels, or a graph on tensor or torch. Returns None if no extent may be a size. The seed determines the
     extent.
     """
-    make: Callable[[Program, Size, random.Random], WithSize | None]
+    make: Callable[[Program, Size, Random], WithSize | None]
     if isinstance(program, TensorGraph):
         make, open_ = _term, [axis.extent for x in program.ins for axis in x.axes]
     elif isinstance(program, TorchGraph):
@@ -58,7 +58,7 @@ def with_a_size(program: Program, seed: int) -> WithSize | None:
     found = sorted({n for n in open_ if n > 1})
     if not found:
         return None
-    dice = random.Random(seed)
+    dice = Random(seed)
     number = dice.choice(found)
     multiple = dice.choice([n for n in (1, 1, 2, 4, number) if number % n == 0])
     return make(program, Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number), dice)
@@ -68,7 +68,7 @@ def at_numbers(program: Program, size: Size) -> dict[int, Program]:
     """Return the program at each number of the size for which it has a meaning: an index may divide by `size - 1`."""
     found = {}
     for number in numbers(size):
-        with contextlib.suppress(ArithmeticError):
+        with suppress(ArithmeticError):
             found[number] = with_sizes(program, {size.name: number})
     return found
 
@@ -78,7 +78,7 @@ def _scaled(number: int, size: Size) -> Expr:
     return multiply(number // size.hint, size) if number % size.hint == 0 else number
 
 
-def _kernels(program: tuple[Kernel, ...], size: Size, dice: random.Random) -> WithSize | None:
+def _kernels(program: tuple[Kernel, ...], size: Size, dice: Random) -> WithSize | None:
     """Replace the hint of a size in kernels by the size; in the extents of buffers, replace its multiples too."""
 
     def sized(kernel: Kernel) -> Kernel:
@@ -98,7 +98,7 @@ def _open(program: tuple[Kernel, ...]) -> list[int]:
     return [n for n in free if isinstance(n, int) and n and all(h % n for h in fixed)]
 
 
-def _term(graph: TensorGraph, size: Size, dice: random.Random) -> WithSize | None:
+def _term(graph: TensorGraph, size: Size, dice: Random) -> WithSize | None:
     """Replace the hint of a size and its multiples in a graph by the size, now and then the number below it, too."""
     last = size.hint - 1 if size.hint > 2 and dice.random() < 0.5 else None
     try:
@@ -118,7 +118,7 @@ def exceeds(graph: TensorGraph, most: int) -> bool:
     return any(math.prod(highest(axis.extent) for axis in axes(term)) > most for term in terms)
 
 
-def _torch(graph: TorchGraph, size: Size, dice: random.Random) -> WithSize | None:
+def _torch(graph: TorchGraph, size: Size, dice: Random) -> WithSize | None:
     """Return the program whose types and fields are lines over the size (`2*s + 1`), as in a captured program.
 
     They are found by two numbers, and kept where torch gives what the line says at the others, too.
@@ -126,11 +126,11 @@ def _torch(graph: TorchGraph, size: Size, dice: random.Random) -> WithSize | Non
     for most in (math.inf, 1, 0):  # multiples of the extent that lists of numbers hold as extents
         each: dict[int, TorchGraph] = {}
         for n in numbers(size):
-            with contextlib.suppress(NoSubject):
+            with suppress(NoSubject):
                 each[n] = retyped(edited(graph, exchanged(size.hint, n), _multiples(size.hint, n, most)))
         other = next((n for n in each if n != size.hint), None)
         if size.hint in each and other is not None:
-            with contextlib.suppress(NoSubject):
+            with suppress(NoSubject):
                 made = _through(each[size.hint], each[other], other, size)
                 kept = {n: there for n, there in each.items() if with_sizes(made, {NAME: n}) == there}
                 if len(kept) >= FEWEST:
@@ -274,7 +274,7 @@ class Checker:
                 differs = None
                 try:
                     became = with_sizes(made, {size.name: number})
-                    with contextlib.suppress(*NO_PROGRAM):  # the program means nothing there
+                    with suppress(*NO_PROGRAM):  # the program means nothing there
                         differs = self._differs(rule, there, became, subject.seed)
                 except ArithmeticError as error:
                     differs = said(error)
@@ -295,7 +295,7 @@ class Checker:
         return ["it becomes", *self.lines(made)]
 
 
-@contextlib.contextmanager
+@contextmanager
 def faults(subject: Subject, where: str = "", of: Rule | None = None) -> Iterator[None]:
     """Raise Wrong for an error within the block. of: only for an error that names this rule; any other is ignored."""
     try:

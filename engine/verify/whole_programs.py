@@ -7,10 +7,10 @@ buffers get the shapes that it finds. A value that is computed and never read is
 from __future__ import annotations
 
 import functools
-import math
 import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from math import ceil, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,7 +107,7 @@ def _reached(block: Any, env: Arrays, mask: Array, depth: int) -> Iterator[tuple
                 start, stop, step = (_value(e, env) for e in (statement.start, statement.stop, statement.step))
                 if any(bound is None for bound in (start, stop, step)) or np.ndim(step) or step < 1:
                     raise ScheduleError("the bounds of a loop vary")
-                iterations = math.ceil(np.max(np.subtract(stop, start), initial=0) / step)
+                iterations = ceil(np.max(np.subtract(stop, start), initial=0) / step)
                 values = start + step * _along(depth, iterations)
                 ranges = {statement.var: values}
                 if np.ndim(start) or np.ndim(stop):
@@ -156,7 +156,7 @@ def _extents(indices: Sequence[Expr], env: Arrays, mask: Array) -> list[int]:
 
 def _check_size(*arrays: Array) -> None:
     """Raise TooLarge for arrays that are large together."""
-    if math.prod(np.broadcast_shapes(*map(np.shape, arrays))) > LARGEST:
+    if prod(np.broadcast_shapes(*map(np.shape, arrays))) > LARGEST:
         raise TooLarge
 
 
@@ -306,7 +306,7 @@ def inputs_of(program: Module, seed: int) -> Arrays:
     Counts of elements are 1 or more. Raises TooLarge.
     """
     params = supplied(program)
-    if any(math.prod(p.shape) > LARGEST_INPUT for p in params):
+    if any(prod(p.shape) > LARGEST_INPUT for p in params):
         raise TooLarge
     counting = {merge.vals[0] for merge in nodes(program, Merge) if monoid(merge.fn).operands[0] == COUNT}
     counts = {load.buf for load in nodes(program, Load) if Var(load.dst) in counting}
@@ -360,10 +360,10 @@ def work(program: Module) -> int:
     largest = 0
     for kernel in program:
         tiles = list(nodes(kernel.body, Tile))
-        block = math.prod(map(_held, tiles))
+        block = prod(map(_held, tiles))
         if block > LARGEST_BLOCK:
             raise TooLarge
-        size = block * math.prod(axis.extent for t in tiles for axis in t.axes if axis.role == "BLOCK")
+        size = block * prod(axis.extent for t in tiles for axis in t.axes if axis.role == "BLOCK")
         iterations = sum(map(_iterations, kernel.body))
         if tiles and iterations > MOST_ITERATIONS:
             raise TooLarge
@@ -376,7 +376,7 @@ def _held(tile: Tile) -> int:
     registers: dict[str, int] = {axis.name: axis.extent for axis in tile.axes if axis.role not in ("BLOCK", "THREAD")}
     products = [free_names((product.axes, product.over)) for product in summary(tile.body).mmas]
     every = products or [frozenset(registers)]
-    return thread_count(tile) * max(math.prod(n for name, n in registers.items() if name in names) for names in every)
+    return thread_count(tile) * max(prod(n for name, n in registers.items() if name in names) for names in every)
 
 
 def _iterations(statement: Node) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Chunk:
     text: str
 
 
-@functools.lru_cache(maxsize=512)
+@lru_cache(maxsize=512)
 def chunks(text: str) -> list[Chunk]:
     """Split a text into its declarations, each with the documentation above it."""
     text = "\n".join(text.splitlines())
@@ -82,12 +82,12 @@ def chunk_at(text: str, line: int) -> Chunk:
     return next(chunk for chunk in reversed(chunks(text)) if chunk.start <= line)
 
 
-@functools.lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)
 def _parsed(name: str, text: str) -> tuple[s.Syntax, ...]:
     return parse(Source(name, text + "\n"))
 
 
-@functools.lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)
 def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
     """Return the declarations of a text that is moved down by a number of lines. Raises the error in it.
 
@@ -114,10 +114,10 @@ def _span_moved(span: Span, source: Source, lines: int) -> Span:
     return Span(source, span.line + lines, span.column, span.end_line + lines, span.end_column)
 
 
-_examples_of = functools.lru_cache(maxsize=8)(parse_rules)
+_examples_of = lru_cache(maxsize=8)(parse_rules)
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def _others(place: int) -> RuleSet:
     """Return the built-in rules except those of one file."""
     files = built_in_files()
@@ -252,7 +252,7 @@ class At:
         level = re.search(head, self.chunk.text, re.MULTILINE)
         self.level = level[1] if level else None
 
-    @functools.cached_property
+    @cached_property
     def subject(self) -> CheckedRule | None:
         """The rule at the position as it last parsed, None above all rules."""
         rules = self.document.rules

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property, lru_cache, reduce
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,10 +55,10 @@ from .layout import (
 from .structure import dependencies, summary
 
 
-@functools.lru_cache(256)
+@lru_cache(256)
 def lane_values(threads: tuple[tuple[str, int], ...]) -> dict[str, Any]:
     """Return the thread axes, by name and extent, of the first warp as arrays over its lanes."""
-    count = math.prod(extent for _, extent in threads)
+    count = prod(extent for _, extent in threads)
     rest, values = np.arange(min(WARP, count)), {}
     for name, extent in reversed(threads):
         values[name] = rest % extent
@@ -103,7 +103,7 @@ class Access(NamedTuple):
 class Requests(tuple[WarpRequest, ...]):
     """The warp accesses of a shared tile. known: costs computed so far, by layout."""
 
-    @functools.cached_property
+    @cached_property
     def known(self) -> Answers:
         return Answers()
 
@@ -146,7 +146,7 @@ def _hashable(places: Any) -> Any:
     return places.astype(np.int64).tobytes() if places.__class__ is np.ndarray else places
 
 
-@functools.lru_cache(1024)
+@lru_cache(1024)
 def _alike(described: tuple[Any, ...]) -> Requests:
     """Return the requests for a hashable description: one object and one cache of costs for all equal shared tiles."""
     return Requests(WarpRequest(width, _read(rows), _read(columns), *rest) for width, rows, columns, *rest in described)
@@ -195,7 +195,7 @@ def _accesses_of(
     for idx, matrix in indices:
         row, column = row_and_column(kernel, stage, cell_of(stage, idx))
         run = wide[0] if matrix else next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
-        values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
+        values = prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
         values *= run if matrix else 1  # of a matrix a thread has one element of each address
         places = at_lanes(row, lanes), at_lanes(column, lanes)
         found.append(Access(run, *places, _touched(row, fixed, ranges), values))
@@ -207,7 +207,7 @@ def _extent(ranges: Mapping[str, Interval], name: str) -> int:
     return high - low + 1
 
 
-@functools.lru_cache(1024)
+@lru_cache(1024)
 def _copies(shape: CopyShape, count: int, item: int) -> tuple[WarpRequest, ...]:
     """Return the copies of a warp, `count` lanes a row, where they move whole words."""
     width, chunks, rows, threads = shape
@@ -256,9 +256,9 @@ def _exchange(stmt: Combine | CombineTuple | Scan | ScanTuple, axes: tuple[Axis,
     over, values = free_names(stmt.over), 0
     for acc in stmt.accs:
         held = dependencies(tuple(_added(acc, body)), body) - over
-        values += math.prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
+        values += prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
     threads = [axis for axis in axes if axis.role == "THREAD"]
-    count = stride = math.prod(axis.extent for axis in threads)
+    count = stride = prod(axis.extent for axis in threads)
     total = 0
     for axis in threads:
         stride //= axis.extent
@@ -354,7 +354,7 @@ def xor_maps(stage: Stage, item: int = WORD) -> tuple[XorMap, ...]:
     return _maps(min(3, chunks.bit_length() - 1), min(6, (rows - 1).bit_length()))
 
 
-@functools.cache
+@cache
 def _maps(chunk_bits: int, row_bits: int) -> tuple[XorMap, ...]:
     maps = itertools.product((NO_BIT, *range(row_bits)), repeat=chunk_bits)
     return ((), *(bits for bits in maps if _distinct(bits)))
@@ -365,7 +365,7 @@ def _distinct(bits: XorMap) -> bool:
     return bool(used) and len(set(used)) == len(used)
 
 
-@functools.lru_cache(256)
+@lru_cache(256)
 def _by_side_costs(maps: tuple[XorMap, ...], touched: int) -> tuple[XorMap, ...]:
     """Sort the maps by the flipping row bits that registers touch, then by all flipping bits.
 
@@ -386,7 +386,7 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> XorMap:
     fewest, least = xor_cycles(stage, asked, ()), _least(asked)
     if fewest == least:
         return best
-    touched = functools.reduce(operator.or_, [request.touched for request in asked], 0)
+    touched = reduce(operator.or_, [request.touched for request in asked], 0)
     layout = layout_of(stage)
     for bits in _by_side_costs(xor_maps(stage, item_bytes(kernel, stage))[1:], touched):
         taken = cycles_in(layout._replace(xor=bits), asked)
@@ -584,7 +584,7 @@ def _footprint(
     """Return a footprint with a new name for its copy, its bytes, and whether the loads read an element again."""
     varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
     reuse = len(loads) > 1 or any(here.ranges[name][1] > 0 for name in here.threads - varying)
-    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in box)
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * prod(axis.extent for axis in box)
     smem = unused(f"{buf}_smem", names_in(here.kernel) | taken)
     taken.add(smem)
     return Footprint(Var(buf), Var(smem), origin, box, base, dims, reuse, size, cells)

@@ -9,10 +9,10 @@ A value is an array of the shape (blocks of a batch, threads of a group, *replic
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -184,13 +184,13 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
     def fragments(value: Any) -> Any:
         """Return a value with the warps of each block apart, and the atom's axes at the end."""
         blocks, threads, *inner = value.shape
-        return np.moveaxis(value.reshape(blocks, threads // math.prod(lanes), *lanes, *inner), own, last)
+        return np.moveaxis(value.reshape(blocks, threads // prod(lanes), *lanes, *inner), own, last)
 
     product = np.moveaxis(multiplied(atom, fragments(a), fragments(b)), last, own)
     over = tuple(2 + len(lanes) + names.index(axis.name) for axis in stmt.over)
     total = product.sum(axis=over, keepdims=True)
     blocks, warps = total.shape[:2]
-    return total.reshape(blocks, warps * math.prod(lanes), *total.shape[2 + len(lanes) :])
+    return total.reshape(blocks, warps * prod(lanes), *total.shape[2 + len(lanes) :])
 
 
 # ---- asynchronous products (WGMMA): computed at any time between the Mma and its WaitMma
@@ -358,8 +358,8 @@ def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.R
     if len(kernel.body) != 1:
         raise ScheduleError(f"kernel `{kernel.name}`: statements beside its Tile")
     grid = [axis for axis in tile.axes if axis.role == "BLOCK"]
-    total = math.prod(axis.extent for axis in grid)
-    lanes = math.prod(axis.extent for axis in tile.axes if axis.role != "BLOCK")
+    total = prod(axis.extent for axis in grid)
+    lanes = prod(axis.extent for axis in tile.axes if axis.role != "BLOCK")
     size = max(1, BATCH // lanes)
     for first in range(0, total, size):
         blocks = np.arange(first, min(first + size, total))
