@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import InternalError
-from ..ir.dtypes import DTYPES, INTEGERS, NARROW, SMALL_FLOATS
+from ..ir.dtypes import DTYPES, INTEGERS, NARROW, SMALL_FLOATS, toml_table
 from ..ir.functions import wrapped
 
 STRENGTHS = ("ternary", "or", "and", "xor", "bitand", "equal", "compare", "shift", "sum", "term", "unary", "atom")
@@ -36,7 +34,7 @@ def _form(written: Any) -> Form:
 
 _FORMS: dict[str, dict[str, Form]] = {
     name: {fn: _form(written) for fn, written in forms.items()}
-    for name, forms in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
+    for name, forms in toml_table(__package__, "scalar").items()
 }
 FLOATING, INTEGER, BOOL, ANY = (_FORMS[name] for name in ("floating", "integer", "bool", "any"))
 TABLES = {

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import functools
 import math
-import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .dtypes import toml_table
 from .expr import Var
 
 Axes = tuple[tuple[str, int], ...]  # names and extents
@@ -141,9 +140,7 @@ def _atoms(name: str, columns: list[int], registers: dict[str, int], **entry: An
 
 
 ATOMS: dict[str, Atom] = {
-    atom.name: atom
-    for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
-    for atom in _atoms(name, **entry)
+    atom.name: atom for name, entry in toml_table(__package__, "atoms").items() for atom in _atoms(name, **entry)
 }
 
 

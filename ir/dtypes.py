@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 DtypeName = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8"]
 
@@ -22,10 +22,12 @@ class Dtype(NamedTuple):
     torch: str
 
 
-# A pack reads its own copy of the table, and is an archive.
-DTYPES: dict[str, Dtype] = {
-    name: Dtype(*fields) for name, fields in tomllib.loads((files(__package__) / "dtypes.toml").read_text()).items()
-}
+def toml_table(package: str, name: str) -> dict[str, Any]:
+    """Return the table in the file `NAME.toml` of a package, which may be in an archive: a pack is one."""
+    return tomllib.loads((files(package) / f"{name}.toml").read_text())
+
+
+DTYPES: dict[str, Dtype] = {name: Dtype(*fields) for name, fields in toml_table(__package__, "dtypes").items()}
 COMPUTING_FLOATS = ("f32", "f16", "bf16", "f64")  # PyTorch adds and multiplies them, and models may be of them
 FLOAT_NAMES = {name: ours for ours in COMPUTING_FLOATS for name in (ours, DTYPES[ours].torch)}  # ours and torch's
 FLOATS = (*COMPUTING_FLOATS, "e4m3", "e5m2")

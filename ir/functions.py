@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from math import (
     ceil,
@@ -29,13 +28,12 @@ from math import (
     pow,
     sqrt,
 )
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .dtypes import DTYPES as NAMES
-from .dtypes import FLOATS, INTEGERS, NARROW, SMALL_FLOATS
+from .dtypes import FLOATS, INTEGERS, NARROW, SMALL_FLOATS, toml_table
 from .monoid_texts import PARTS, part_identity
 
 # ---- functions that neither numpy nor Python has
@@ -288,10 +286,7 @@ def _converted(dtype: str, x: Any) -> Any:
 
 
 _TABLE = (
-    *(
-        _function(name, **entry)
-        for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
-    ),
+    *(_function(name, **entry) for name, entry in toml_table(__package__, "functions").items()),
     *(Function(dtype, 1, functools.partial(_converted, dtype), CAST, meaning=f"x as {dtype}") for dtype in DTYPES),
     *(Function(fn, 1, lambda x: x, CAST, meaning=f"x, which its store rounds to {HELD[fn]}") for fn in HELD),
 )

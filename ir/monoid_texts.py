@@ -5,12 +5,12 @@ Many modules need the names alone; `ir/monoids.py` reads the definitions.
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
+from .dtypes import toml_table
+
 OVER_PARTS = "_parts"
-TEXTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("monoids.toml").read_text())
+TEXTS: dict[str, dict[str, Any]] = toml_table(__package__, "monoids")
 TEXTS |= {
     name + OVER_PARTS: {
         "operands": [f"{part}0" for part in text["identity"]],

@@ -7,7 +7,6 @@ import inspect
 import pkgutil
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError, no_such
-from ...ir.dtypes import FLOAT_NAMES
+from ...ir.dtypes import FLOAT_NAMES, toml_table
 from ...ir.program import LEVELS
 
 # ---- values that are checked before anything heavy is imported
@@ -240,7 +239,7 @@ def _lines(fields: Mapping[str, str]) -> list[Applies]:
     return lines
 
 
-COMMANDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("commands.toml").read_text())
+COMMANDS: dict[str, dict[str, Any]] = toml_table(__package__, "commands")
 GROUPS, OPTIONS = COMMANDS.pop("groups"), COMMANDS.pop("options")
 TABLE = {command: _lines(entry.get("fields", {})) for command, entry in COMMANDS.items()}
 

@@ -13,7 +13,6 @@ import importlib.util
 import re
 import sys
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from typing import Any
 import msgspec
 
 from ...ir.diagnostic import DplcError, Located
-from ...ir.dtypes import COMPUTING_FLOATS, FLOATS
+from ...ir.dtypes import COMPUTING_FLOATS, FLOATS, toml_table
 from ...ir.expr import NEGATED
 from ...ir.functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, opmath, result_dtype
 from ...ir.monoid_texts import PARTS
@@ -400,7 +399,7 @@ def _classes(graph: EGraph, recorded: StoredSolution) -> list[tuple[int, int]]:
 
 MOST_OPERANDS = 3
 # {what a guard asks: what that gives, its text in the e-graph, and what it takes}
-FACTS: dict[str, list[str]] = tomllib.loads((files(__package__) / "facts.toml").read_text())
+FACTS: dict[str, list[str]] = toml_table(__package__, "facts")
 
 
 def form(head: str, *operands: str) -> str:

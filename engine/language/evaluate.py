@@ -6,17 +6,16 @@ import functools
 import inspect
 import operator
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir import expr as e
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
+from ...ir.dtypes import toml_table
 from ...ir.expr import Undecided
 from ...ir.functions import FUNCTIONS
 from ...ir.node import Node
@@ -127,7 +126,7 @@ Dtype = Value
 Number = Value
 Tensor = Value
 Tensors = Value
-SORTS = tomllib.loads(Path(__file__).with_name("sorts.toml").read_text())
+SORTS = toml_table(__package__, "sorts")
 SORT_OF: dict[str, str] = SORTS["annotations"]
 
 

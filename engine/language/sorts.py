@@ -7,17 +7,15 @@ A sort is a kind, a list of that kind, or a captured statement of a known class.
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from pathlib import Path
 from typing import NamedTuple
 
 from ...codegen.target import ABILITIES, COMMON, DEVICE_FIELDS
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError, Located, Span, did_you_mean
-from ...ir.dtypes import DTYPES
+from ...ir.dtypes import DTYPES, toml_table
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
 from ...ir.node import Field
@@ -145,7 +143,7 @@ class Slot(NamedTuple):
 
 SLOTS: dict[str, dict[str, Slot]] = {
     owner: {name: Slot(**slot) for name, slot in slots.items()}
-    for owner, slots in tomllib.loads(Path(__file__).with_name("slots.toml").read_text()).items()
+    for owner, slots in toml_table(__package__, "slots").items()
 }
 
 

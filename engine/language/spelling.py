@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from pathlib import Path
 from string import Formatter
 
+from ...ir.dtypes import toml_table
 from ...ir.text import equations as eq
 from ...ir.text.syntax import (
     Assign,
@@ -33,7 +32,7 @@ _STRENGTH = {
 }  # fmt: skip
 _AT_LEAST = {None: _TERNARY, "o": _OR, "s": _SUM, "p": _POST}
 _EACH = "{variable} in {domain!o}{condition!o: if }"
-FORMS: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())  # by the class of nodes
+FORMS: dict[str, str] = toml_table(__package__, "spelling")  # by the class of nodes
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import itertools
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
+from ...ir.dtypes import toml_table
 from ...ir.functions import ARITHMETIC, FUNCTIONS
 from ..language import core as s
 from .normal_form import Form
@@ -21,7 +20,7 @@ ASSUMED = (
     "maximum that the rule compares with -inf may be -inf"
 )
 # {law: its statement, and the conditions and lets that it reads}
-LAWS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+LAWS: dict[str, list[str]] = toml_table(__package__, "laws")
 ABOUT_AXES = ("axes", "image_axes", "disjoint", "rest", "folded_below")  # in use as soon as they are read
 
 

@@ -6,7 +6,6 @@ import functools
 import math
 import re
 import threading
-import tomllib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from importlib.resources import files
@@ -18,6 +17,7 @@ from lark.indenter import DedentError, Indenter
 from lark.tree import Meta
 
 from ..diagnostic import DplcError, Source, Span, closest
+from ..dtypes import toml_table
 from ..expr import OPERATORS, binary, invert, negate
 from . import equations as q
 from .syntax import (
@@ -84,7 +84,7 @@ Parts = list[Any]  # of an alternative of the grammar: syntax, tokens and marks
 # ---- messages of the parser
 
 
-_MESSAGES = tomllib.loads((files(__package__) / "messages.toml").read_text())
+_MESSAGES = toml_table(__package__, "messages")
 _READABLE: dict[str, str] = _MESSAGES["tokens"]
 _FILE = (
     "a rule file holds rules, numbers, facts, forms, guards, pipelines and `without`; a dump holds kernels or graphs"
