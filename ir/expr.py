@@ -46,6 +46,11 @@ NameSet = frozenset[str]
 Order = tuple[Axis, ...]  # of the axes of loops or of memory
 
 
+def extents_of(axes: Iterable[Axis]) -> tuple[Expr, ...]:
+    """Return the extents of axes: the shape of what has an element for each of their indices."""
+    return tuple([axis.extent for axis in axes])
+
+
 class NotWhole(TypeError):
     """A float in an expression that computes an index."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import compose
-from .expr import Axis, Binary
+from .expr import Axis, Binary, extents_of
 from .facts.index import operate
 from .node import Expr
 from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, index_axes
@@ -148,7 +148,7 @@ class _Stacking:
     def _folded(self, terms: tuple[Any, ...]) -> Term:
         """Return stacked reductions by one function over axes of equal length."""
         first = terms[0]
-        extents = {tuple(axis.extent for axis in term.over) for term in terms}
+        extents = {extents_of(term.over) for term in terms}
         names = {term.fn if term.__class__ is Reduce else term.part for term in terms}
         if len(extents) > 1 or len(names) > 1:
             raise _Unlike

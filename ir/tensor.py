@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from .expr import COMPARISONS, Axis, Binary, Not, Order
+from .expr import COMPARISONS, Axis, Binary, Not, Order, extents_of
 from .functions import opmath, promote, result_dtype
 from .monoids import of_part
 from .node import Dtype, Expr, Fn, Name, Node, Num, contains, memoised, remember
@@ -141,6 +141,11 @@ class TensorGraph(Node):
     outs: tuple[Output, ...]
     names: tuple[Named, ...] = ()
     calls: tuple[OperatorCall, ...] = ()
+
+    @property
+    def roots(self) -> tuple[Any, ...]:
+        """The values of its outputs."""
+        return tuple([out.value for out in self.outs])
 
 
 def supplied(graph: TensorGraph) -> tuple[Input, ...]:
@@ -326,7 +331,7 @@ def postorder(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = oper
 
 def terms(graph: TensorGraph) -> list[Any]:
     """Return all terms of a program, every operand before its readers, each once."""
-    return postorder(out.value for out in graph.outs)
+    return postorder(graph.roots)
 
 
 def is_condition(e: Expr) -> bool:
@@ -338,7 +343,7 @@ def is_condition(e: Expr) -> bool:
 
 def inputs(graph: TensorGraph) -> tuple[Param, ...]:
     """Return the buffers that the caller gives as unit parameters."""
-    return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in supplied(graph))
+    return tuple(Param(x.name, x.dtype, extents_of(x.axes)) for x in supplied(graph))
 
 
 def factors(term: Any) -> tuple[Term, ...]:

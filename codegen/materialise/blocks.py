@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ir import tile
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Call, NameSet, Var, add, binary, floordiv, free_names, modulo, multiply
+from ...ir.expr import Call, NameSet, Var, add, binary, extents_of, floordiv, free_names, modulo, multiply
 from ...ir.facts.layout import (
     VECTOR_BYTES,
     adjacent_rows,
@@ -131,7 +131,7 @@ def lower_register_tile(low: Lowering, stmt: tile.RegisterTile, at: Place) -> Bl
     low.register_tiles[stmt.dst] = name
     low.env[name] = Held(name, (), dtype)
     low.registers[name] = dtype
-    return (Registers(name, dtype, tuple(axis.extent for axis in stmt.box)),)
+    return (Registers(name, dtype, extents_of(stmt.box)),)
 
 
 def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
@@ -270,7 +270,7 @@ def _copy(
 def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
     """Return the element of the source that goes to a cell, through the axes of the shared tile."""
     places: list[Expr] = []
-    rest = math.prod(axis.extent for axis in stmt.box[:-1])
+    rest = math.prod(extents_of(stmt.box[:-1]))
     for number, axis in enumerate(stmt.box[:-1]):
         rest //= axis.extent
         place = floordiv(row, rest)

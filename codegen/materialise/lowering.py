@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...ir.diagnostic import DplcError, InternalError
-from ...ir.expr import Var, floordiv, is_int, modulo, multiply, only_sizes
+from ...ir.expr import Var, extents_of, floordiv, is_int, modulo, multiply, only_sizes
 from ...ir.facts.layout import DTYPE_BYTES, bound_ranges, params, stages, thread_count, views_of
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, WARPGROUP, Barrier, Define
 from ...ir.loop import For, Load
@@ -334,7 +334,7 @@ def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
             grid[number] = axis.extent
             out.append(Define(axis.name, "i32", Var(BLOCK_INDEX[number])))
     else:
-        grid[0] = functools.reduce(multiply, [axis.extent for axis in axes])
+        grid[0] = functools.reduce(multiply, extents_of(axes))
         out = decompose(BLOCK_INDEX[0], [(axis.name, axis.extent) for axis in axes])
     if interval(grid[0], {})[1] > MAX_GRID[0]:
         wanted = f"kernel `{low.kernel.name}` needs {print_expr(grid[0])} blocks"

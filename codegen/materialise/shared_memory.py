@@ -23,6 +23,7 @@ from ...ir.expr import (
     Call,
     Var,
     add,
+    extents_of,
     floordiv,
     free_names,
     from_linear,
@@ -338,7 +339,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
 def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
     """Return the boxes of one shared tile."""
     loops, box = split_axes(stage)
-    whole = low.item(stage.dst) * math.prod(axis.extent for axis in box)
+    whole = low.item(stage.dst) * math.prod(extents_of(box))
     _check(low, stage, box, whole, bool(loops))
     part, place, ways, behind = stage, part_of(low, stage), 1, 0
     if place is not None:

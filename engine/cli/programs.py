@@ -29,7 +29,7 @@ from ...codegen.materialise import materialise
 from ...codegen.target import Target
 from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean, no_such
-from ...ir.expr import Size, is_int
+from ...ir.expr import Size, extents_of, is_int
 from ...ir.interp.torch import in_tf32
 from ...ir.kernel import Launch
 from ...ir.node import Node
@@ -333,7 +333,7 @@ def dump_of(level: str, bound: tuple[Any, ...], units: tuple[Any, ...], sizes: B
         ins, outs, between = graph.ins, graph.outs, [kind for op in graph.body for kind in op.types]
     elif level == "tensor":
         returned = delivered_outputs(graph)
-        outs = tuple(Param(out.name, dtype(out.value), tuple(axis.extent for axis in out.axes)) for out in returned)
+        outs = tuple(Param(out.name, dtype(out.value), extents_of(out.axes)) for out in returned)
         ins, between = inputs(graph), []
     else:
         ins, outs = supplied(bound), delivered(bound)

@@ -121,7 +121,7 @@ class Cutting:
         self.policy = policy(target)
         self.largest = self.policy.region_operations
         self.flow = flow = Dataflow({out.value: out.axes for out in graph.outs})
-        self.outs, self.greedy = {out.value for out in graph.outs}, set(greedy)
+        self.outs, self.greedy = {*graph.roots}, set(greedy)
         self.cuts: set[Term] = set()
         self.below = {term: [x for x in operands(term) if not is_leaf(x)] for term in flow.order}
         # sums of a product that read a factor again: contractions, or the product of a matrix and a vector
@@ -462,7 +462,7 @@ class Exploration:
         return out
 
     def problem(self, region: Region, cuts: set[Term]) -> Problem:
-        return Reader(region, cuts, self.known, {out.value for out in self.graph.outs}).problem
+        return Reader(region, cuts, self.known, {*self.graph.roots}).problem
 
     def solve(self, problem: Problem) -> Solved:
         """Return the solutions of a problem. Raises NotProved if a stored solution does not hold."""

@@ -9,7 +9,21 @@ from math import gcd, lcm, prod
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
-from ...ir.expr import Axis, Binary, NameSet, Var, add, binary, compare, free_names, is_int, linear, multiply, subtract
+from ...ir.expr import (
+    Axis,
+    Binary,
+    NameSet,
+    Var,
+    add,
+    binary,
+    compare,
+    extents_of,
+    free_names,
+    is_int,
+    linear,
+    multiply,
+    subtract,
+)
 from ...ir.facts.layout import (
     DTYPE_BYTES,
     SECTOR,
@@ -269,7 +283,7 @@ def names(axes: AxisList) -> tuple[Var, ...]:
 @statement_fact
 def extents(axes: AxisList) -> tuple[int, ...]:
     """Return the extents of some axes."""
-    return tuple(axis.extent for axis in axes)
+    return extents_of(axes)
 
 
 @statement_fact
@@ -519,7 +533,7 @@ def _window(site: Site, load: Load, k: str, extent: int, dtype: str) -> Window |
         return Window(
             Var(load.buf), load.idx, Var(unused(f"{load.buf}_window", taken)), Var(dtype), (line,),
             (*rest, Axis(line.name, line.extent)), at, inside, load.other, (*(Var(other.name) for other in rest), cell),
-            line.extent * prod(axis.extent for axis in rest),
+            line.extent * prod(extents_of(rest)),
         )  # fmt: skip
     return None
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, AtomRecord
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Binary, Call, Var, add, free_names, linear, subtract
+from ...ir.expr import Binary, Call, Var, add, extents_of, free_names, linear, subtract
 from ...ir.facts.layout import (
     ROW,
     address,
@@ -279,7 +279,7 @@ def _operands(site: Site, body: Block, shared_tiles: Iterable[str]) -> Iterator[
         values = tuple(Var(stmt.dst) for stmt in mine if isinstance(stmt, Let) and stmt.dst in needed)
         part = _needed(mine, {value.name for value in values})
         rest = tuple(stmt for stmt in body if stmt in others or (isinstance(stmt, Load) and stmt.dst in needed))
-        names, count = tuple(Var(axis.name) for axis in lanes), math.prod(axis.extent for axis in lanes)
+        names, count = tuple(Var(axis.name) for axis in lanes), math.prod(extents_of(lanes))
         sums, number = accumulators(mine), thread_number(lanes)
         yield Operand(part, rest, sums, values, load in rest, Var(load.buf), load.idx, names, count, number)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from math import gcd, inf, prod
 
-from ...ir.expr import Axis, Call, Size, Var, free_names, linear
+from ...ir.expr import Axis, Call, Size, Var, extents_of, free_names, linear
 from ...ir.facts.layout import DTYPE_BYTES, WORD, params, ranges_of, stages
 from ...ir.facts.structure import accumulators, dependencies, is_outer_product, summary
 from ...ir.loop import For, If, Load
@@ -119,7 +119,7 @@ def _product(site: Site, pair: tuple[Axis, Axis], nest: tuple[For, ...]) -> Prod
     guarded = any(not loops.isdisjoint(free_names(guard.cond)) for guard in nodes(nest[:1], If))
     return Product(
         rows, columns, _steps(site, nest),
-        at_hint(prod(axis.extent for axis in site.tile_axes)) // (rows * columns),
+        at_hint(prod(extents_of(site.tile_axes))) // (rows * columns),
         max(1, sum(len(along) == 2 for along in varying.values())), item,
         _unit(site, site.tile_body), _unit(site, nest[:1]), _steps(site, nest[1:]) if chunked else 0,
         operands, sum(bytes_of.values()) - operands, left, right,

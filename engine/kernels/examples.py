@@ -254,7 +254,7 @@ def fused_alone(
         builder = Kernels(plain, Fusion(plain, rules, target, frozenset()).decide(), rules, target, {})
         return builder.build(), [refusal.because for refusal in builder.refusals]
     fusion = Fusion(plain, rules, target, frozenset(marked))
-    stored = fusion.decide().stored - {out.value for out in plain.outs}
+    stored = fusion.decide().stored - {*plain.roots}
     return materialised(plain, stored)[0], [refusal.because for refusal in fusion.refusals.values()]
 
 

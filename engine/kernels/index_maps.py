@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 from ...ir.compose import index, rebuilt, remap, remap_expr
-from ...ir.expr import Axis, Binary, add, linear, multiply, subtract
+from ...ir.expr import Axis, Binary, add, extents_of, linear, multiply, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
 from ...ir.names import unused
@@ -179,7 +179,7 @@ Renaming = dict[Axis, Axis]
 
 def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = None) -> TensorGraph:
     """Return the program with renamings at the leaves. Names and origins follow the values that have them."""
-    roots = [out.value for out in graph.outs]
+    roots = graph.roots
     order = postorder(roots)
     taken = _taken(order, set(roots))
     new: dict[Term, Term] = {}
@@ -402,7 +402,7 @@ MOST = 4  # axes whose orders are tried: 24
 
 def uncut_outputs(graph: TensorGraph) -> TensorGraph:
     """Return the program with outputs over the axes of reductions that a reshape cuts. Offsets in memory stay."""
-    values = {out.value for out in graph.outs}
+    values = {*graph.roots}
     outs = tuple(_uncut(out, values) for out in graph.outs)
     return replace(graph, outs=outs)
 
@@ -442,7 +442,7 @@ def _order(view: Remap, outer: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
 
 
 def _elements(own: Sequence[Axis]) -> Expr:
-    return math.prod(axis.extent for axis in own)
+    return math.prod(extents_of(own))
 
 
 def _offset(order: Sequence[Axis], images: Mapping[Axis, Expr]) -> Expr:

@@ -11,7 +11,7 @@ from typing import Any
 from ...codegen.target import Target
 from ...codegen.target import target as default_target
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Axis, Binary, add, both, multiply
+from ...ir.expr import Axis, Binary, add, both, extents_of, multiply
 from ...ir.facts.index import operate
 from ...ir.facts.layout import SECTOR, WORD
 from ...ir.node import Expr
@@ -80,7 +80,7 @@ class StoredValue:
     def extents(self) -> tuple[Expr, ...] | None:
         """The extents of its loops, None if its layout is not the plain one."""
         loops = self.buffer.loops
-        return tuple(axis.extent for axis in loops) if self.buffer.address == loops else None
+        return extents_of(loops) if self.buffer.address == loops else None
 
 
 Group = list[StoredValue]  # what one kernel stores
@@ -419,7 +419,7 @@ def compile_graph(
     between = [entry.buffer for entry in builder.entries] + [*stored.values(), *map(input_buffer, graph.ins)]
     temporaries = dict.fromkeys(buffer.param for buffer in between if buffer.param not in (*outs, *inputs))
     if results is None:
-        results = [TensorType(buffer.dtype, tuple(a.extent for a in buffer.dims)) for buffer in returned]
+        results = [TensorType(buffer.dtype, extents_of(buffer.dims)) for buffer in returned]
     return Plan(
         graph.name, kernels, inputs, outs, tuple(temporaries), tuple(results), builder.stores,
         tuple(decisions.why.values()), decisions, tuple(builder.lifted), graph.calls,
@@ -596,7 +596,7 @@ def commute(
 ) -> TensorGraph:
     """Return the program with values replaced where a rule says that its kernels are better for it."""
     table = rules.table(evidence is not None)
-    roots = tuple(out.value for out in graph.outs)
+    roots = graph.roots
     site = TermSite(target, evidence, roots=roots)
     replaced: dict[Term, Term] = {}
     for term in postorder(roots):

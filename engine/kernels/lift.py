@@ -15,7 +15,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 
 from ...ir.dtypes import FLOATS, INTEGERS
-from ...ir.expr import Axis, Binary, Call, Var, both, invert, rebuild
+from ...ir.expr import Axis, Binary, Call, Var, both, extents_of, invert, rebuild
 from ...ir.facts.dataflow import Dataflow, common_key, contracts, offsets_of
 from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD, identity
@@ -156,7 +156,7 @@ class BufferLayout:
 
     @property
     def param(self) -> Param:
-        return Param(self.name, self.dtype, tuple(axis.extent for axis in self.dims) or (1,))
+        return Param(self.name, self.dtype, extents_of(self.dims) or (1,))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.expr import Axis, Size
+from ...ir.expr import Axis, Size, extents_of
 from ...ir.facts.dataflow import structure_of
 from ...ir.names import unused
 from ...ir.node import Expr, Node, memoised, nodes
@@ -210,4 +210,4 @@ def fusion_summary(writes: Sequence[Write], buffers: Mapping[Term, BufferLayout]
         values.append((kept, structure_of(term if buffer is None else axes(term), stand_in)))
         terms[term] = len(terms)
     stores = [(terms[write.value], place(write.buffer), structure_of(write.guard, stand_in)) for write in writes]
-    return tuple(values), tuple(stores), tuple(axis.extent for axis in numbers)
+    return tuple(values), tuple(stores), extents_of(numbers)

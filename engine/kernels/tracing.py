@@ -170,7 +170,7 @@ def _nearest(
 def _nearest_in(rule: Rule, graphs: tuple[Events, ...]) -> Miss:
     """Return the nearest miss in the first of some graphs that has one."""
     for events in graphs:
-        miss = nearest_miss(rule, (out.value for out in events.graph.outs))
+        miss = nearest_miss(rule, events.graph.roots)
         if miss is not None:
             break
     return rule, miss, events

@@ -26,7 +26,7 @@ import numpy as np
 
 from ...ir import compose
 from ...ir.diagnostic import DplcError, Source, no_such
-from ...ir.expr import Axis
+from ...ir.expr import Axis, extents_of
 from ...ir.functions import FLOAT, FUNCTIONS
 from ...ir.interp.tensor import Array, TensorMeaning, stored
 from ...ir.monoid_texts import PARTS
@@ -74,7 +74,7 @@ class World:
         self.known, self.leaves = dict[Term, Term](), list[Term]()
         for place, (name, letters) in enumerate(leaves.items()):
             order = (SAMPLES, *map(self.axis, letters))
-            values = np.random.default_rng([place, turned]).standard_normal([axis.extent for axis in order])
+            values = np.random.default_rng([place, turned]).standard_normal(extents_of(order))
             values[:POSITIVE] = np.abs(values[:POSITIVE]) + 0.1
             numbers[name] = values
             self.leaves.append(Input(name, order) if name.isidentifier() else compose.const(float(name)))
@@ -333,7 +333,7 @@ class CandidateText:
             root = world.of(self.pair[0])
             graph = TensorGraph("g", tuple(inputs((root,))), (Output("y", axes(root), root),))
             before, after = (lined([print_graph(one)]) for one in (graph, fired(graph, alone(rule))[0]))
-            self.examples += f'example "extents {[axis.extent for axis in axes(root)]}"\n{before}gives\n{after}'
+            self.examples += f'example "extents {[*extents_of(axes(root))]}"\n{before}gives\n{after}'
         rules = self.in_set()
         refusals = [refusal(Checkers(rules), rules.rule(self.name), guard) for guard in rule.guards]
         self.examples += "".join(filter(None, refusals))

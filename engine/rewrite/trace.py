@@ -610,7 +610,7 @@ def program_key(graph: TensorGraph, known: Collection[str]) -> str:
         return ("term", places[value]) if value in places else None
 
     written: list[object] = []
-    for term in (*graph.ins, *postorder(out.value for out in graph.outs)):
+    for term in (*graph.ins, *postorder(graph.roots)):
         if term not in places:
             own = (term.name in known, term.dtype, term.axes) if isinstance(term, Input) else term
             written.append(structure_of(own, stand_in))

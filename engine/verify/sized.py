@@ -114,7 +114,7 @@ def _term(graph: TensorGraph, size: Size, dice: Random) -> WithSize | None:
 
 def exceeds(graph: TensorGraph, most: int) -> bool:
     """Return whether a value of a program may have more elements than that."""
-    terms = postorder(out.value for out in graph.outs)
+    terms = postorder(graph.roots)
     return any(math.prod(highest(axis.extent) for axis in axes(term)) > most for term in terms)
 
 

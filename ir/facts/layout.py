@@ -17,7 +17,20 @@ import numpy as np
 
 from ..atoms import ATOMS, WITHIN, WORD_BYTES, Atom, numbers
 from ..dtypes import DTYPES
-from ..expr import Binary, Var, add, floordiv, free_names, linear, modulo, multiple_of, multiply, rejoined, total
+from ..expr import (
+    Binary,
+    Var,
+    add,
+    extents_of,
+    floordiv,
+    free_names,
+    linear,
+    modulo,
+    multiple_of,
+    multiply,
+    rejoined,
+    total,
+)
 from ..interp.scalar import evaluate
 from ..loop import For, Load
 from ..node import Expr, Node, memoised, nodes
@@ -127,7 +140,7 @@ def pitch(stage: Stage) -> int:
 
 
 def shared_tile_rows(stage: Stage) -> int:
-    return math.prod(axis.extent for axis in stage.box[:-1])
+    return math.prod(extents_of(stage.box[:-1]))
 
 
 def shared_tile_cells(stage: Stage) -> int:
@@ -144,7 +157,7 @@ def row_of(stage: Stage, cell: Sequence[Expr]) -> Expr:
     """Return the innermost row that contains a cell."""
     if len(stage.box) == 2:
         return cell[0]
-    return total(cell[:-1], strides(tuple([axis.extent for axis in stage.box[:-1]])))
+    return total(cell[:-1], strides(extents_of(stage.box[:-1])))
 
 
 def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, Expr]:
@@ -272,7 +285,7 @@ def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
 
     Cells are numbers or arrays of numbers. item: bytes of an element.
     """
-    rows = map(operator.mul, cell, strides(tuple([axis.extent for axis in stage.box[:-1]])))
+    rows = map(operator.mul, cell, strides(extents_of(stage.box[:-1])))
     return place_of(layout_of(stage), sum(rows), cell[-1], item)
 
 

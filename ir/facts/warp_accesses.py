@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..expr import Axis, NameSet, Var, free_names, from_linear, linear, subtract
+from ..expr import Axis, NameSet, Var, extents_of, free_names, from_linear, linear, subtract
 from ..interp.scalar import evaluate
 from ..kernel import WARP
 from ..loop import Load, Store
@@ -258,7 +258,7 @@ def _exchange(stmt: Combine | CombineTuple | Scan | ScanTuple, axes: tuple[Axis,
         held = dependencies(tuple(_added(acc, body)), body) - over
         values += prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
     threads = [axis for axis in axes if axis.role == "THREAD"]
-    count = stride = prod(axis.extent for axis in threads)
+    count = stride = prod(extents_of(threads))
     total = 0
     for axis in threads:
         stride //= axis.extent
@@ -584,7 +584,7 @@ def _footprint(
     """Return a footprint with a new name for its copy, its bytes, and whether the loads read an element again."""
     varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
     reuse = len(loads) > 1 or any(here.ranges[name][1] > 0 for name in here.threads - varying)
-    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * prod(axis.extent for axis in box)
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * prod(extents_of(box))
     smem = unused(f"{buf}_smem", names_in(here.kernel) | taken)
     taken.add(smem)
     return Footprint(Var(buf), Var(smem), origin, box, base, dims, reuse, size, cells)

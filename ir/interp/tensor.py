@@ -16,7 +16,7 @@ import numpy as np
 
 from ..diagnostic import DplcError
 from ..dtypes import FLOATS
-from ..expr import Axis, Order
+from ..expr import Axis, Order, extents_of
 from ..functions import CAST, FUNCTIONS, LOGICAL, SELECT
 from ..monoids import of_part
 from ..tensor import (
@@ -96,7 +96,7 @@ def _called(call: OperatorCall, data: Mapping[str, Array]) -> dict[str, Array]:
 
 def stored(data: Array, out: Output) -> Array:
     """Return an array of the axes of a value with one dimension per axis of the output that stores it."""
-    return np.broadcast_to(_spread(data, axes(out.value), out.axes), [a.extent for a in out.axes])
+    return np.broadcast_to(_spread(data, axes(out.value), out.axes), extents_of(out.axes))
 
 
 def _spread(data: Array, own: Order, order: Order) -> Array:
@@ -125,7 +125,7 @@ class TensorMeaning:
     def _value(self, term: Any) -> TermValue:
         kind = term.__class__
         if kind is Input:
-            extents = tuple(a.extent for a in term.axes)
+            extents = extents_of(term.axes)
             return TermValue(as_kind(self.data[term.name], term.dtype).reshape(extents))
         if kind is Const:
             return TermValue(np.asarray(term.value, KINDS[term.dtype]))
@@ -182,7 +182,7 @@ class TensorMeaning:
         order = (*kept, *term.over)
         value = self.operand(term.x, order)
         swept = tuple(range(len(kept), len(order)))
-        data = np.broadcast_to(value.data, [a.extent for a in order])
+        data = np.broadcast_to(value.data, extents_of(order))
         total = np.asarray(folded(term.fn, data, swept)).astype(KINDS[dtype(term)], copy=False)
         return TermValue(total, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
 
@@ -191,12 +191,12 @@ class TensorMeaning:
         monoid, part = of_part(term.part)
         kept = axes(term)
         order, read = (*kept, *term.over), monoid.reads(part)
-        count = math.prod(a.extent for a in term.over)
+        count = math.prod(extents_of(term.over))
         lanes, bad = [], []
         for name, x in zip(monoid.operands, term.args, strict=True):
             value = self.operand(x, order) if name in read else TermValue(np.zeros(()))
             bad.append(value.bad)
-            flat = _full(value.data, order).reshape(*(a.extent for a in kept), count)
+            flat = _full(value.data, order).reshape(*extents_of(kept), count)
             lanes.append(np.moveaxis(flat, -1, 0))
         total = fold_tuples(monoid, lanes, count)[monoid.parts.index(part)]
         outside, swept = _any(*bad), tuple(range(len(kept), len(order)))
@@ -240,7 +240,7 @@ class TensorMeaning:
 
 
 def _full(data: Array, order: Order) -> Array:
-    return np.broadcast_to(data, [a.extent for a in order])
+    return np.broadcast_to(data, extents_of(order))
 
 
 def _selected(condition: Array, a: TermValue, b: TermValue) -> Array | None:

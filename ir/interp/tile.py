@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..atoms import ATOMS, multiplied
-from ..expr import Axis, free_names
+from ..expr import Axis, extents_of, free_names
 from ..facts.layout import tile_of, views_of
 from ..facts.structure import Path, accumulator_scopes, summary, value_dtypes, variation
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
@@ -117,7 +117,7 @@ class BlockFolds(BlockThreads):
         Args:
             values: for each group, one array for each accumulator of the statement.
         """
-        names, extents = [axis.name for axis in self.threads], [axis.extent for axis in self.threads]
+        names, extents = [axis.name for axis in self.threads], extents_of(self.threads)
         wholes = []
         for number, acc in enumerate(stmt.accs):
             whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
@@ -358,12 +358,12 @@ def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.R
     if len(kernel.body) != 1:
         raise ScheduleError(f"kernel `{kernel.name}`: statements beside its Tile")
     grid = [axis for axis in tile.axes if axis.role == "BLOCK"]
-    total = prod(axis.extent for axis in grid)
+    total = prod(extents_of(grid))
     lanes = prod(axis.extent for axis in tile.axes if axis.role != "BLOCK")
     size = max(1, BATCH // lanes)
     for first in range(0, total, size):
         blocks = np.arange(first, min(first + size, total))
-        coordinates = np.unravel_index(blocks, [axis.extent for axis in grid]) if grid else ()
+        coordinates = np.unravel_index(blocks, extents_of(grid)) if grid else ()
         places = {axis.name: values for axis, values in zip(grid, coordinates, strict=True)}
         for own in in_step(tile, places, len(blocks)):
             own_places = {name: values[own] for name, values in places.items()}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..expr import Axis, Var, free_names
+from ..expr import Axis, Var, extents_of, free_names
 from ..facts.layout import cell_of, item_bytes, owners, physical, shared_tile_cells
 from ..facts.structure import Path, summary
 from ..loop import Load, Store
@@ -190,8 +190,8 @@ class BlockMemory:
     def declare(self, stmt: Any) -> None:
         """Declare memory for computed values: registers of each thread, or shared memory when the first arrives."""
         if isinstance(stmt, RegisterTile):
-            threads = math.prod(axis.extent for axis in self.threads)
-            extents = tuple(axis.extent for axis in stmt.box)
+            threads = math.prod(extents_of(self.threads))
+            extents = extents_of(stmt.box)
             self.register_tiles.setdefault(stmt.dst, np.full((self.blocks, threads, *extents), np.nan))
         elif stmt.dst not in self.shared_tiles:
             self.shared_tiles[stmt.dst] = SharedTileMemory(self.blocks, stmt, np.float64)
@@ -310,7 +310,7 @@ class BlockMemory:
             raise ScheduleError(f"access to {stmt.buf}, which was never written")
         stage = shared_tile.stage
         cell, slot = list(cell_of(stage, tuple(idx))), idx[0] if stage.depth > 1 else 0
-        extents = tuple(axis.extent for axis in stage.box)
+        extents = extents_of(stage.box)
         if len(cell) != len(extents):
             raise ScheduleError(f"{stmt.buf} has {len(extents)} dimensions")
         what = f"access outside of the shared tile {stmt.buf}"
@@ -343,7 +343,7 @@ def nothing() -> bool:
 
 def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the coordinates and the thread of each cell that these threads copy."""
-    cells = np.indices([axis.extent for axis in stage.box]).reshape(len(stage.box), -1)
+    cells = np.indices(extents_of(stage.box)).reshape(len(stage.box), -1)
     if stage.via == "TMA":
         return cells, np.zeros(cells.shape[1], int)
     who = np.array(owners(kernel, stage))
@@ -376,7 +376,7 @@ class BlockThreads(BlockMemory, ABC):
         """Run a block as the program of a group."""
 
     def groups(self) -> dict[int, ThreadGroup]:
-        count = math.prod(axis.extent for axis in self.threads)
+        count = math.prod(extents_of(self.threads))
         ids = list(range(count))
         self.dice.shuffle(ids)
         split = min(count, self.dice.choice((2, 3, 4))) if summary(self.tile.body).barriers else 1
@@ -401,7 +401,7 @@ class BlockThreads(BlockMemory, ABC):
 
     def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
         """Return the values of all threads from those of each group: (blocks, threads, *registers)."""
-        count = math.prod(axis.extent for axis in self.threads)
+        count = math.prod(extents_of(self.threads))
         inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
         whole = np.empty((self.blocks, count, *inner), KINDS[dtype])
         for g, value in values.items():

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..compose import remap
 from ..diagnostic import DplcError, did_you_mean
-from ..expr import Axis, Order, Var, only_sizes, rebuild
+from ..expr import Axis, Order, Var, extents_of, only_sizes, rebuild
 from ..facts.index import operate
 from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, literal_dtype
 from ..interp.torch import operator
@@ -135,7 +135,7 @@ class _Reader:
         given = []
         for name, shape in zip(names, shapes or [None] * len(names), strict=False):
             term, order = self.values[name], self.orders[name]
-            given.append(Param(name, dtype(term), shape or tuple(axis.extent for axis in order)))
+            given.append(Param(name, dtype(term), shape or extents_of(order)))
             if name in outs:
                 raise DplcError(f"`{name}` is a result of the graph, which no call reads", line, "let it read a copy")
             if not isinstance(term, Input) or term.name != name:
@@ -207,7 +207,7 @@ class _Reader:
                 f"the graph gives `{item.name}`, which nothing defines", item, did_you_mean(item.name, self.values)
             )
         term, order = self.values[item.name], self.orders[item.name]
-        declared, found = tuple(_extent(d) for d in item.type.dims), tuple(a.extent for a in order)
+        declared, found = tuple(_extent(d) for d in item.type.dims), extents_of(order)
         if declared != found or dtype(term) != item.type.dtype:
             was = f"{dtype(term)}[{', '.join(map(str, found))}]"
             raise DplcError(f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item)
@@ -417,7 +417,7 @@ class _Printer:
                 self.names[out.value], self.orders[out.value] = out.name, out.axes
         for named in graph.names:
             self.names.setdefault(named.value, named.name)
-        values = postorder(out.value for out in graph.outs)
+        values = postorder(graph.roots)
         # a view of a view that is none of the first value: its index would be too long
         self.viewed = {x.x for x in values if isinstance(x, Remap) and isinstance(x.x, Remap)}
         self.born: set[Axis] = set()
@@ -452,7 +452,7 @@ class _Printer:
         """Print a call: a statement of Torch IR, with the shapes of what it reads if the graph has others."""
         stored = {x.name: x.axes for x in self.graph.ins} | {out.name: out.axes for out in self.graph.outs}
         text, shapes = print_torch_op(call.statement), tuple(param.shape for param in call.given)
-        if shapes == tuple(tuple(axis.extent for axis in stored[param.name]) for param in call.given):
+        if shapes == tuple(extents_of(stored[param.name]) for param in call.given):
             return text
         return f"{text[:-1]}, {SHAPES}={print_field(shapes)})"
 

@@ -50,7 +50,7 @@ def check(graph: TensorGraph) -> list[str]:
 
 
 def _problems(graph: TensorGraph) -> Iterator[str]:
-    terms = postorder(out.value for out in graph.outs)
+    terms = postorder(graph.roots)
     yield from _names(graph, terms)
     for term in terms:
         yield from _term(term)

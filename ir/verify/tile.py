@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..atoms import ATOMS
-from ..expr import Var, free_names, is_int, only_sizes
+from ..expr import Var, extents_of, free_names, is_int, only_sizes
 from ..facts.index import divisor
 from ..facts.layout import all_shared_tile_bytes, stages, thread_count, tile_of, views_of
 from ..facts.structure import dependencies, replicated_names, summary, value_dtypes
@@ -130,10 +130,10 @@ class _TileCheck(Check):
         self.fixed = {axis.name for axis in tile.axes} | {loop.var for loop in summary(tile.body).loops}
         self.shared_tiles = set(stages(kernel))
         for stage in stages(kernel).values():
-            extents = tuple(axis.extent for axis in stage.box)
+            extents = extents_of(stage.box)
             self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
         for registers in summary(kernel.body).register_tiles:
-            self.shapes[registers.dst] = tuple(axis.extent for axis in registers.box)
+            self.shapes[registers.dst] = extents_of(registers.box)
         self.register_tiles = {registers.dst for registers in summary(kernel.body).register_tiles}
 
     def axes(self, tile: Tile) -> Problems:

@@ -297,7 +297,7 @@ def rewrite_graph(
     weights: the inputs that are known when the program is loaded. replaced: values that are others from the start.
     """
     rewriter = Rewriter(rules, target, evidence, weights)
-    rewriter.site.roots = tuple(out.value for out in graph.outs)
+    rewriter.site.roots = graph.roots
     rewriter.replaced = replaced or {}
     rewriter.limit = FUEL * (100 + len(graph.names))
     with compose.collected_folds() as rewriter.site.folded:
