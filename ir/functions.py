@@ -220,10 +220,6 @@ _BERNOULLI = (
 )  # B(2j)/(2j)!
 
 
-def _sign(x: Any) -> Any:
-    return x if np.asarray(x).dtype == np.bool_ else np.sign(x)
-
-
 def _gcd(a: Any, b: Any) -> Any:
     """Return the greatest common divisor. As in PyTorch, it is negative where a remainder of the least number is."""
     a, b = np.abs(a), np.abs(b)
@@ -246,10 +242,6 @@ def _shift_right(x: Any, by: Any) -> Any:
     return np.where((by < 0) | (by >= most), last, np.right_shift(x, by % most))
 
 
-def _sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-np.asarray(x, float)))
-
-
 # numpy has no bf16 and no floats of 8 bits, whose bits are held as integers.
 DTYPES: dict[str, type] = {
     name: np.dtype(dtype.numpy if dtype.numpy == dtype.torch else "float32").type for name, dtype in NAMES.items()
@@ -269,9 +261,11 @@ _OF_NUMBERS: dict[str, Callable[..., float]] = {
     },
 }  # fmt: skip
 _OWN: dict[str, Callable[..., Any]] = {
-    "sign": _sign, "copy": lambda x: x, "relu": lambda x: np.maximum(x, 0), "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "reciprocal": lambda x: 1.0 / np.asarray(x, float), "sigmoid": _sigmoid, "gcd": _gcd, "shift_left": _shift_left,
-    "shift_right": _shift_right,
+    "sign": lambda x: x if np.asarray(x).dtype == np.bool_ else np.sign(x),
+    "copy": lambda x: x, "relu": lambda x: np.maximum(x, 0), "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "reciprocal": lambda x: 1.0 / np.asarray(x, float),
+    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-np.asarray(x, float))),
+    "gcd": _gcd, "shift_left": _shift_left, "shift_right": _shift_right,
     **{name: elementwise(of_numbers) for name, of_numbers in _OF_NUMBERS.items()},
 }  # fmt: skip
 

@@ -521,17 +521,13 @@ def _one_of(op: str, opposite: str, word: str) -> Callable[[Expr, Expr], Expr]:
     return chosen
 
 
-def _remainder(a: Expr, b: Expr) -> Expr:
-    """Return the remainder of a division of extents: a smaller extent is its own."""
-    return a if decide_sizes("<", a, b) else modulo(a, b)
-
-
 _ROUNDED: dict[str, Callable[[float], int]] = {
     "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil
 }  # fmt: skip
 _DIVISIONS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod")
 _OPERATIONS = {
-    "Add": add, "FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": _remainder, "PythonMod": modulo,
+    "Add": add, "FloorDiv": floordiv, "CleanDiv": floordiv, "PythonMod": modulo,
+    "Mod": lambda a, b: a if decide_sizes("<", a, b) else modulo(a, b),  # a smaller extent is its own remainder
     "Min": _one_of("<=", ">", "least"), "Max": _one_of(">=", "<", "greatest"),
 }  # fmt: skip
 

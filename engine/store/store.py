@@ -395,8 +395,9 @@ class SqliteStore:
             known = [(one.tuned.seconds, UNFINISHED in one.tuned.details) for one in same]
             if any(there <= (tuned.seconds, False) for there in known):  # as fast, by a search that has ended
                 return False
-            _delete(db, same)
-            _insert(db, entry)
+            db.executemany("DELETE FROM entries WHERE place = ?", [(_json(one.place),) for one in same])
+            row = key.kernel, key.device, key.arch, key.family, *map(_json, (key.extents, entry.place, entry))
+            db.execute("INSERT OR REPLACE INTO entries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
             return True
         return False
 
@@ -537,16 +538,6 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     db.execute("BEGIN IMMEDIATE")
     with db:
         yield db
-
-
-def _delete(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:
-    db.executemany("DELETE FROM entries WHERE place = ?", [(_json(one.place),) for one in entries])
-
-
-def _insert(db: sqlite3.Connection, entry: Entry) -> None:
-    key = entry.key
-    row = key.kernel, key.device, key.arch, key.family, *map(_json, (key.extents, entry.place, entry))
-    db.execute("INSERT OR REPLACE INTO entries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _json(value: object) -> str:

@@ -216,13 +216,9 @@ def _address(kernel: Kernel, stage: Stage | Param, idx: tuple[Expr, ...]) -> Exp
 def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
     """Return e simplified by the ranges, with `(x // n)*n + x % n` combined to `x`."""
     e = simplify(e, known)
-    while (joined := rejoined(e, _quotient)) is not e:
+    while (joined := rejoined(e, lambda e, n: simplify(Binary("//", e, n), {}))) is not e:
         e = simplify(joined, known)
     return e
-
-
-def _quotient(e: Expr, n: int) -> Expr:
-    return simplify(Binary("//", e, n), {})
 
 
 # ---- vectors and wavefronts

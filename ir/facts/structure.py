@@ -483,13 +483,9 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
         elif isinstance(stmt, Mma):
             known[stmt.acc] = ATOMS[stmt.atom].sums
         elif isinstance(stmt, Merge):
-            known.update((acc, merged_dtype(stmt, type_of)) for acc in stmt.accs)
+            of_parts = promote("f32", *(expr_dtype(val, type_of) for val in stmt.vals))
+            known.update(dict.fromkeys(stmt.accs, opmath(of_parts)))
     return known
-
-
-def merged_dtype(stmt: Merge, type_of: Callable[[str], str]) -> str:
-    """Return the dtype of the parts of a tuple: f32, unless an operand is f64."""
-    return opmath(promote("f32", *(expr_dtype(val, type_of) for val in stmt.vals)))
 
 
 @each_once

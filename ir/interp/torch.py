@@ -30,10 +30,6 @@ def _sort(args: Args) -> Any:
     return torch.sort(args["self"], dim=args.get("dim", -1), descending=args.get("descending", False), stable=True)
 
 
-def _argsort(args: Args) -> Any:
-    return _sort(args)[1]
-
-
 def _topk(args: Args) -> Any:
     x, k, dim = args["self"], args["k"], args.get("dim", -1)
     if not x.dim():
@@ -64,10 +60,6 @@ def _searchsorted(args: Args) -> Any:
     row, x = args["sorted_sequence"], args["self"]
     after = args.get("right", False) or args.get("side") == "right"
     return _counted(row, x, after, args)
-
-
-def _bucketize(args: Args) -> Any:
-    return _counted(args["boundaries"], args["self"], args.get("right", False), args)
 
 
 def _counted(row: Any, x: Any, after: bool, args: Args) -> Any:
@@ -169,8 +161,9 @@ def _scaled_mm(args: Args) -> Any:
 
 
 SETTLED: dict[str, Callable[[Args], Any]] = {
-    "Sort": _sort, "Argsort": _argsort, "Topk": _topk, "Kthvalue": _kth, "Median": _median, "Nanmedian": _nanmedian,
-    "Searchsorted": _searchsorted, "Bucketize": _bucketize, "Histc": _bins, "EmbeddingBag": _bags,
+    "Sort": _sort, "Argsort": lambda args: _sort(args)[1], "Topk": _topk, "Kthvalue": _kth, "Median": _median,
+    "Nanmedian": _nanmedian, "Searchsorted": _searchsorted, "Histc": _bins, "EmbeddingBag": _bags,
+    "Bucketize": lambda args: _counted(args["boundaries"], args["self"], args.get("right", False), args),
     "ScaledMm": _scaled_mm,
 }  # fmt: skip
 

@@ -40,11 +40,8 @@ def print_sizes(unit: Node) -> Iterator[str]:
     """Yield the declarations of the sizes on which a unit depends, by name."""
     for size in sizes_in(unit).values():
         step = f" by {size.multiple}" if size.multiple != 1 else ""
-        yield f"{size.name}: {size.low}..{size.high}{step}" + _hint(size)
-
-
-def _hint(size: Size) -> str:
-    return "" if size.hint == size.high // size.multiple * size.multiple else f" hint {size.hint}"
+        hint = "" if size.hint == size.high // size.multiple * size.multiple else f" hint {size.hint}"
+        yield f"{size.name}: {size.low}..{size.high}{step}{hint}"
 
 
 def print_condition(condition: Any) -> str:

@@ -87,7 +87,8 @@ def _of_field(field: Field, value: Any, where: str, depth: int, seen: Seen) -> I
     elif sort == "Int":
         good = _is_int(value)
     elif sort in ("Expr", "Num", "Over"):
-        good = value.__class__ in EXPRESSIONS if value.__class__ in CLASSES else _is_number(value)
+        numbers = value.__class__ in (bool, float) or _is_int(value)
+        good = value.__class__ in EXPRESSIONS if value.__class__ in CLASSES else numbers
         if sort == "Over" and value.__class__ is tuple:
             good = all(item.__class__ in EXPRESSIONS for item in value)
     elif sort in NODES:
@@ -102,7 +103,3 @@ def _of_field(field: Field, value: Any, where: str, depth: int, seen: Seen) -> I
 
 def _is_int(value: Any) -> bool:
     return value.__class__ is int and abs(value) < LARGEST
-
-
-def _is_number(value: Any) -> bool:
-    return _is_int(value) or value.__class__ in (bool, float)

@@ -180,7 +180,9 @@ class _TileCheck(Check):
         if isinstance(stmt, SharedTile) and (self.divergent or any(axis.extent < 1 for axis in stmt.box)):
             yield "shared memory under a guard, or of no extent"
         outer = self.divergent
-        self.divergent |= isinstance(stmt, If | For) and self.diverges(stmt)
+        # some threads, or blocks of a cluster, may skip the body of a guard, or of a loop whose bounds vary
+        bounds = (stmt.start, stmt.stop, stmt.step) if isinstance(stmt, For) else ()
+        self.divergent |= isinstance(stmt, If) or not free_names(bounds).isdisjoint(self.apart)
         yield from super().statement(stmt, scope)
         self.divergent = outer
 
@@ -193,10 +195,6 @@ class _TileCheck(Check):
         if isinstance(stmt, Load) and stmt.when is not True and stmt.buf in self.register_tiles:
             yield "registers are read without a condition"
         yield from iter(()) if scope.guards else super().access(stmt, scope)
-
-    def diverges(self, stmt: If | For) -> bool:
-        """Return whether some threads, or blocks of a cluster, may skip the body: a guard, or bounds that vary."""
-        return isinstance(stmt, If) or not free_names((stmt.start, stmt.stop, stmt.step)).isdisjoint(self.apart)
 
     def collective(self, stmt: Stmt) -> Problems:
         if self.divergent:
