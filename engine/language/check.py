@@ -24,7 +24,42 @@ from ...ir.text.programs import read_unit
 from ...ir.text.read_statements import CLOSED, STATEMENT_CLASSES, VALUE_CLASSES, owners, read_block
 from ...ir.text.syntax import children, walk, words_in
 from ...ir.tile import AXIS_ROLES
-from . import core as s
+from .core import (
+    DECREASES,
+    ON_TENSOR,
+    OPERATIONS,
+    Apply,
+    Assign,
+    AxisItem,
+    CaptureStatement,
+    Chosen,
+    DropStatement,
+    EachBlock,
+    FactOf,
+    Group,
+    Guard,
+    InsideBlock,
+    Keyword,
+    LetClause,
+    Member,
+    NameOf,
+    Nodes,
+    Number,
+    Operation,
+    Parameter,
+    PassStatement,
+    PickClause,
+    Run,
+    RunStatement,
+    Statement,
+    Subscript,
+    Substitution,
+    Syntax,
+    Text,
+    Unit,
+    UseRule,
+    says_slices,
+)
 from .definitions import remembered
 from .evaluate import FACTS, facts_of
 from .pipeline import pipelines
@@ -58,6 +93,7 @@ from .typed_slots import (
     reads,
     says,
     substituted,
+    subsumes,
     targets,
 )
 
@@ -103,7 +139,7 @@ class Checks(CheckedRule):
             known = {*options, "_"}
             if one.want.kind == "fn" and self.dataflow:
                 known |= self.facts.keys()
-                options = (*options, *self.facts, *(s.OPERATIONS if self.rule.level == "torch" else s.ON_TENSOR))
+                options = (*options, *self.facts, *(OPERATIONS if self.rule.level == "torch" else ON_TENSOR))
             if name in known:
                 continue
             near, bound = closest(name, options), n < len(self.pattern) or name in one.scope
@@ -126,7 +162,7 @@ class Checks(CheckedRule):
                 least, most, notes = function.arity, function.arity, []
             else:
                 continue
-            runs = any(isinstance(item, s.Run) for item in call.items)
+            runs = any(isinstance(item, Run) for item in call.items)
             if not runs and not least <= given <= (given if most is None else most):
                 count = f"{least} to {most} arguments" if least != most else _arguments(least)
                 count = f"at least {_arguments(least)}" if most is None else count
@@ -140,7 +176,7 @@ class Checks(CheckedRule):
 
     def local_rules(self) -> Findings:
         """Check that `with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
-        for use in every(self.rule.rewrite, s.UseRule):
+        for use in every(self.rule.rewrite, UseRule):
             rule = self.rules.rules.get(use.call.fn)
             if rule is None or "local" not in rule.attributes:
                 yield Finding(
@@ -159,12 +195,12 @@ class Checks(CheckedRule):
 
     def changed_fields(self) -> Findings:
         """Check that the captured statement has the fields of `s.. with depth=2`."""
-        for node in every(self.rule.rewrite, s.RunStatement):
+        for node in every(self.rule.rewrite, RunStatement):
             captured = Inference(self.facts, self.scope).sort(node.run.base).node
             among = [owners()[captured]] if captured else [*owners().values()]
             options = {name for cls in among for name in cls.by_name}
             for change in node.changes:
-                if isinstance(change, s.Keyword) and change.name not in options:
+                if isinstance(change, Keyword) and change.name not in options:
                     who = f"`{captured}` has no" if captured else "no statement has a"
                     yield Finding(f"{who} field `{change.name}`", change, did_you_mean(change.name, options))
 
@@ -185,7 +221,7 @@ class Checks(CheckedRule):
             return
         for node in walk(self.rule.match):
             match node:
-                case s.Keyword(name="dtype", value=s.NameOf(text="_")):
+                case Keyword(name="dtype", value=NameOf(text="_")):
                     yield Advice(
                         "`dtype=_` ignores what the user asked for",
                         node,
@@ -196,8 +232,8 @@ class Checks(CheckedRule):
     def words_of_the_language(self) -> Findings:
         """Report a function, dtype or role where a pattern or template gives a name: it would not be a variable."""
         for one in (*self.pattern, *(one for one in self.template if one.makes)):
-            inner = one.node.base if isinstance(one.node, s.Run) else one.node
-            if not isinstance(inner, s.NameOf) or one.want.kind in _WORDS:
+            inner = one.node.base if isinstance(one.node, Run) else one.node
+            if not isinstance(inner, NameOf) or one.want.kind in _WORDS:
                 continue
             free = ("a constant", "the machine", *(("a dtype", "a role") if one.want == ANY else ()))
             if KINDS_OF_WORDS.get(inner.text, free[0]) not in free:
@@ -209,7 +245,7 @@ class Checks(CheckedRule):
         That is a name; `_`, which binds nothing; a call of what is neither a fact of this level, nor a scalar function,
         nor a variable; and a substitution `body[4 := e]`, which replaces neither a variable nor a sum of variables.
         """
-        later = {one.name: one.span.line for one in self.binders if not isinstance(one, s.Parameter)}
+        later = {one.name: one.span.line for one in self.binders if not isinstance(one, Parameter)}
         known = {*self.facts, *FUNCTIONS, *VALUE_CLASSES, "_"}
         for one in self.expressions:
             for call in calls(one.node):
@@ -235,7 +271,7 @@ class Checks(CheckedRule):
                         hint = f"did you mean `{self._unread[0].text}`, which the pattern binds and nothing reads?"
                     hint = hint or "name it in the pattern, or define it by `let`"
                     yield Finding(f"unbound variable `{name.text}`", name, hint, notes)
-            for node in every(one.node, s.Substitution):
+            for node in every(one.node, Substitution):
                 if not names_in(node.left):
                     yield Finding(
                         "a substitution replaces a variable, or a sum that is computed from variables",
@@ -246,10 +282,10 @@ class Checks(CheckedRule):
     def root_defined(self) -> Findings:
         """Check on torch and tensor that the template defines the value that the pattern ends with."""
         rule = self.rule
-        made = {name for line in every(rule.rewrite, s.Assign) for name in defined_names(line)}
-        dropped = all(isinstance(node, s.PassStatement | s.DropStatement) for node in rule.rewrite)
+        made = {name for line in every(rule.rewrite, Assign) for name in defined_names(line)}
+        dropped = all(isinstance(node, PassStatement | DropStatement) for node in rule.rewrite)
         for root in targets(rule.match[-1])[:1] if self.dataflow else ():
-            if isinstance(root, s.NameOf) and root.text not in made and not dropped:
+            if isinstance(root, NameOf) and root.text not in made and not dropped:
                 yield Finding(
                     f"the template does not define `{root.text}`, the root of the pattern",
                     root,
@@ -260,10 +296,10 @@ class Checks(CheckedRule):
         """Report a line of a torch or tensor pattern that the root value is not computed from."""
         rule, ends = self.rule, defined_names(self.rule.match[-1])
         pattern = rule.match if self.dataflow else ()
-        lines = {name: line for line in every(pattern, s.Assign) for name in defined_names(line)}
+        lines = {name: line for line in every(pattern, Assign) for name in defined_names(line)}
         needed = set(ends)
-        for line in every(rule.rewrite, s.Assign):
-            if isinstance(line.target, s.Group):  # `(a, b) = mat(v, w)` has two roots
+        for line in every(rule.rewrite, Assign):
+            if isinstance(line.target, Group):  # `(a, b) = mat(v, w)` has two roots
                 needed.update(defined_names(line))
         while more := {name for one in needed & lines.keys() for name in reads(lines[one].value)} - needed:
             needed |= more
@@ -277,11 +313,11 @@ class Checks(CheckedRule):
             )
 
     @functools.cached_property
-    def _unread(self) -> list[s.NameOf]:
+    def _unread(self) -> list[NameOf]:
         """The variables that the pattern binds once and nothing reads."""
         times = Counter(name.text for name, _ in self.occurrences)
         free = {*self.used, *self.given}
-        free |= {node.base.text for node in every(self.rule.match, s.Member) if isinstance(node.base, s.NameOf)}
+        free |= {node.base.text for node in every(self.rule.match, Member) if isinstance(node.base, NameOf)}
         free |= {one.name for one in self.pattern if one.what == OTHER_FIELDS}
         return [name for name, _ in self.occurrences if times[name.text] == 1 and name.text not in free]
 
@@ -303,10 +339,10 @@ class Checks(CheckedRule):
                 name,
                 "write it in the template: the axis is lost" if axis else "write `_` if any value will do",
             )
-        words = {s.Parameter: "parameter `", s.LetClause: "`let ", s.PickClause: "`pick "}
+        words = {Parameter: "parameter `", LetClause: "`let ", PickClause: "`pick "}
         for binder in self.binders:
-            if binder.name not in (s.DECREASES, *self.used) and not (
-                isinstance(binder, s.Parameter) and binder.name in times
+            if binder.name not in (DECREASES, *self.used) and not (
+                isinstance(binder, Parameter) and binder.name in times
             ):
                 yield Finding(f"{words[type(binder)]}{binder.name}` is never used", binder, "use it, or take it out")
 
@@ -329,23 +365,23 @@ class Checks(CheckedRule):
         kept = set[str]()  # put back, dropped on purpose, or read field by field
         for node in walk(self.rule.rewrite):
             match node:
-                case s.RunStatement(run=part) | s.DropStatement(run=part) | s.EachBlock(domain=part):
+                case RunStatement(run=part) | DropStatement(run=part) | EachBlock(domain=part):
                     kept.update(reads(part))
-                case s.InsideBlock(name=name) | s.Member(base=s.NameOf(text=name)):
+                case InsideBlock(name=name) | Member(base=NameOf(text=name)):
                     kept.add(name)
         for let, value in reversed(self.lets.items()):  # `let new = body[..]`, then `new..`
             if let in kept:
                 kept.update(reads(value))
         for node in walk(self.rule.match):
             match node:
-                case s.RunStatement(run=s.Run(base=s.NameOf(text=name))):
+                case RunStatement(run=Run(base=NameOf(text=name))):
                     dots = ".."
-                case s.CaptureStatement(name=name) | s.InsideBlock(name=name):
+                case CaptureStatement(name=name) | InsideBlock(name=name):
                     dots = ""
-                case s.Statement(call=s.Apply(items=items), body=[_, *_]):
+                case Statement(call=Apply(items=items), body=[_, *_]):
                     for item in items:
                         match item:
-                            case s.AxisItem(name="_") | s.Run(base=s.NameOf(text="_")):
+                            case AxisItem(name="_") | Run(base=NameOf(text="_")):
                                 yield Finding("`_` takes an axis that the template cannot put back", item, GIVE_A_NAME)
                     continue
                 case _:
@@ -365,7 +401,7 @@ class Checks(CheckedRule):
         for key, made in _ops(self.rule.rewrite):
             if key in matched:
                 cls = STATEMENT_CLASSES[made.fn]
-                said = {item.name for item in (*matched[key].items, *made.items) if isinstance(item, s.Keyword)}
+                said = {item.name for item in (*matched[key].items, *made.items) if isinstance(item, Keyword)}
                 said.update(getattr(cls, "sticky", ()))
                 lost = [f"`{field.name}`" for field in cls.fields if not field.required and field.name not in said]
                 if lost:
@@ -383,7 +419,7 @@ class Checks(CheckedRule):
         """
         rule = self.rule
         ends = defined_names(rule.match[-1]) if self.dataflow else []
-        sliced = {id(node) for line in filter(s.says_slices, rule.rewrite) for node in walk(line)}
+        sliced = {id(node) for line in filter(says_slices, rule.rewrite) for node in walk(line)}
         for one in self.template:
             if one.name and one.want in (TERM, INDEX) and one.name in ends and id(one.node) not in sliced:
                 yield Finding(
@@ -396,7 +432,7 @@ class Checks(CheckedRule):
 
     def made_in_order(self) -> Findings:
         """Check that a template of values defines each value before it reads it; on tensor its left sides are names."""
-        lines = [line for line in self.rule.rewrite if isinstance(line, s.Assign) and self.dataflow]
+        lines = [line for line in self.rule.rewrite if isinstance(line, Assign) and self.dataflow]
         places = {name: n for n, line in enumerate(lines) for name in defined_names(line)}
         for n, line in enumerate(lines):
             for name in names(line.value):
@@ -407,7 +443,7 @@ class Checks(CheckedRule):
                         "write it above",
                         (f"line {lines[places[name.text]].span.line} makes it",),
                     )
-            if isinstance(line.target, s.Subscript) and self.rule.level == "tensor":
+            if isinstance(line.target, Subscript) and self.rule.level == "tensor":
                 yield Finding(
                     "on tensor a template has no axes on the left",
                     line.target,
@@ -417,14 +453,14 @@ class Checks(CheckedRule):
     def dangling_axes(self) -> Findings:
         """Report kk in `y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: neither an axis of y nor reduced."""
         free = self.axes.keys() - self.bound.keys() - self.lets.keys()
-        made: dict[str, list[s.NameOf]] = {}
-        for line in every(self.rule.rewrite if self.rule.level == "torch" else (), s.Assign):
+        made: dict[str, list[NameOf]] = {}
+        for line in every(self.rule.rewrite if self.rule.level == "torch" else (), Assign):
             unreduced = [name for name in self._open(line.value, made) if name.text in free]
             match line.target:
-                case s.NameOf(text=name):
+                case NameOf(text=name):
                     made[name] = unreduced
-                case s.Subscript(items=items) | s.Group(items=items):
-                    if all(isinstance(item.base if isinstance(item, s.Run) else item, s.NameOf) for item in items):
+                case Subscript(items=items) | Group(items=items):
+                    if all(isinstance(item.base if isinstance(item, Run) else item, NameOf) for item in items):
                         result, there = "".join(defined_names(line)[:1]), names_in(items)  # no fact makes some
                         for axis in {name.text: name for name in unreduced if name.text not in there}.values():
                             yield Finding(
@@ -433,18 +469,18 @@ class Checks(CheckedRule):
                                 f"write `{result}[.., {axis.text}]`, or reduce: `Reduce(add, {axis.text}, ..)`",
                             )
 
-    def _open(self, node: object, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
+    def _open(self, node: object, made: dict[str, list[NameOf]]) -> Iterator[NameOf]:
         """Yield the names of axes and others that a value reads, less the axes that it folds, and those in facts.
 
         made: the axes of the values that lines above define.
         """
         match node:
-            case s.NameOf():
+            case NameOf():
                 yield from made.get(node.text, (node,))
-            case s.Apply(fn="Reduce" | "Fold", items=(_, *over, value)):
+            case Apply(fn="Reduce" | "Fold", items=(_, *over, value)):
                 folded = {*reads(tuple(over))}
                 yield from (name for name in self._open(value, made) if name.text not in folded)
-            case s.Syntax() if getattr(node, "fn", "") not in self.facts:
+            case Syntax() if getattr(node, "fn", "") not in self.facts:
                 for part in children(node):
                     yield from self._open(part, made)
             case tuple():
@@ -457,7 +493,7 @@ class Checks(CheckedRule):
         inference = Inference(self.facts, {})
         for node, want, what, makes, scope in self.expressions:
             word = want.kind in _WORDS and getattr(node, "text", "") not in scope  # closed_names
-            if not (isinstance(node, s.NameOf) and (makes or word)):
+            if not (isinstance(node, NameOf) and (makes or word)):
                 have = replace(inference, scope=scope).want(node, want, what)
                 if want.kind == "axis" and not self.dataflow and have.kind not in ("axis", "any", "value"):
                     axis = "i" if have.many else getattr(node, "text", "i")
@@ -467,15 +503,15 @@ class Checks(CheckedRule):
                         f"write its name, its extent and its role ({', '.join(AXIS_ROLES)}): `{axis}:EXTENT=ROLE`",
                     )
         for node, want, what, *_ in self.pattern:
-            if isinstance(node, s.Number | s.Text):
+            if isinstance(node, Number | Text):
                 inference.want(node, want, what)
-            elif want.kind in NAMED and not want.many and not isinstance(node, s.NameOf | s.Member):
+            elif want.kind in NAMED and not want.many and not isinstance(node, NameOf | Member):
                 inference.report(f"{what} is a name in a pattern", node, "write a name, and compare it in a `require`")
         yield from inference.complaints
 
     def unique_reasons(self) -> Findings:
         """Check that no two guards of a rule share a reason: it is the key of a refusal."""
-        first: dict[str, s.Guard] = {}
+        first: dict[str, Guard] = {}
         for guard in self.rule.guards:
             if guard.reason in first:
                 yield Finding(
@@ -504,9 +540,9 @@ class Checks(CheckedRule):
 
     def alternatives(self) -> Findings:
         """Check that a `choose` has several alternatives, and that their costs differ."""
-        for node in every(self.rule.match, s.Chosen):
+        for node in every(self.rule.match, Chosen):
             yield Finding("a pattern weighs nothing: `choose` is not for patterns", node, "write it in a `let`")
-        for node in every(self.parts, s.Chosen):
+        for node in every(self.parts, Chosen):
             costs = node.costs
             if costs.variable not in names_in(costs.element):
                 yield Finding(
@@ -515,9 +551,9 @@ class Checks(CheckedRule):
                     f"say what a value `{costs.variable}` costs",
                 )
             match costs.domain:
-                case s.Group(items=()):
+                case Group(items=()):
                     yield Finding("nothing to choose: there is no value", costs.domain, "write two values or more")
-                case s.Group(items=(one,)) if not isinstance(one, s.Run):
+                case Group(items=(one,)) if not isinstance(one, Run):
                     yield Finding("nothing to choose: there is one value", costs.domain, "write the value itself")
 
     def attributes(self) -> Findings:
@@ -534,10 +570,10 @@ class Checks(CheckedRule):
                     rule,
                     f"take it out: a rule on {rule.level} fires wherever it matches, until no site is left",
                 )
-        if s.DECREASES in self.lets and "repeat" not in rule.attributes:
+        if DECREASES in self.lets and "repeat" not in rule.attributes:
             yield Finding(
                 "`decreases` is for a @repeat rule: any other fires once",
-                self.lets[s.DECREASES],
+                self.lets[DECREASES],
                 "add `@repeat`, or take the clause out",
             )
         if "canonical" in rule.attributes and rule.parameters:
@@ -602,12 +638,12 @@ class Checks(CheckedRule):
             for block, at in ((example.before, level), (example.gives, None if level == "torch" else level)):
                 if not isinstance(block, tuple):
                     continue
-                if self.dataflow and isinstance(block[0], s.PassStatement):
+                if self.dataflow and isinstance(block[0], PassStatement):
                     what = f'example "{example.title}" does not say yet what the rule gives'
                     yield Finding(what, block[0], "dplc rules test --accept FILE writes it")
                     continue
                 try:
-                    if any(isinstance(statement, s.Unit) for statement in block):
+                    if any(isinstance(statement, Unit) for statement in block):
                         for unit in block:
                             read_unit(unit, at, None)
                     elif self.dataflow:
@@ -655,46 +691,12 @@ def _arguments(n: int) -> str:
     return f"{n} argument{'' if n == 1 else 's'}"
 
 
-def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, ...], s.Apply]]:
+def _ops(statements: Nodes) -> Iterator[tuple[tuple[str, ...], Apply]]:
     """Yield the calls of ops, each with its name and the name that it defines."""
-    for node in every(statements, s.Assign | s.Statement):
-        call = node.value if isinstance(node, s.Assign) else node.call
-        if isinstance(call, s.Apply) and call.fn in STATEMENT_CLASSES:
+    for node in every(statements, Assign | Statement):
+        call = node.value if isinstance(node, Assign) else node.call
+        if isinstance(call, Apply) and call.fn in STATEMENT_CLASSES:
             yield (call.fn, *defined_names(node)), call
-
-
-# ---- Subsumption: one-way matching of syntax, with the names of the general pattern as variables.
-
-
-def _subsumes(general: Any, special: Any, matched: dict[str, Any]) -> bool:
-    """Return whether a pattern matches all that another one matches. matched: filled with what names stand for.
-
-    A name of a value, a field or a function subsumes any; a run at the end of a list subsumes the rest of the list.
-    """
-    if isinstance(general, tuple):
-        run = getattr(general[-1], "run", general[-1]) if general else None
-        if isinstance(run, s.Run) and not run.role:
-            special = *special[: len(general) - 1], special[len(general) - 1 :]
-            general = *general[:-1], run.base
-        alike = len(general) == len(special)
-        return alike and all(_subsumes(*two, matched) for two in zip(general, special))
-    name = general.text if isinstance(general, s.NameOf) else general if isinstance(general, str) else ""
-    one_word = isinstance(special, str) and (is_variable(special) or special in FUNCTIONS)
-    if name.isidentifier() and is_variable(name) and (one_word if name is general else not isinstance(special, s.Run)):
-        one = special.text if isinstance(special, s.NameOf) else special
-        return plain(matched.setdefault(name, one)) == plain(one)
-    if general.__class__ is not special.__class__ or _fixed(general) != _fixed(special):
-        return False
-    if isinstance(general, s.Syntax) and not isinstance(general, s.Text):
-        return _subsumes((*children(general),), (*children(special),), matched)
-    return bool(plain(general) == plain(special))
-
-
-def _fixed(node: Any) -> str:
-    """Return the word of a node that is no variable: its op, or its field."""
-    if isinstance(node, s.Apply):
-        return node.fn if node.fn[:1].isupper() else ""
-    return node.name if isinstance(node, s.Keyword) else ""
 
 
 def _leaves_nothing(general: Rule, special: Rule) -> bool:
@@ -704,18 +706,18 @@ def _leaves_nothing(general: Rule, special: Rule) -> bool:
     """
     matched, length, asked = dict[str, Any](), len(general.match), {type(clause) for clause in general.clauses}
     part = special.match[-length:] if general.level == "tensor" else special.match[:length]
-    if general.parameters or asked - {s.LetClause, s.Guard} or general.attributes & {"local", "off"}:
+    if general.parameters or asked - {LetClause, Guard} or general.attributes & {"local", "off"}:
         return False
-    if not _subsumes(general.match, part, matched) or (general.level == "torch" and not _same(general, special)):
+    if not subsumes(general.match, part, matched) or (general.level == "torch" and not _same(general, special)):
         return False
-    words = {name: s.NameOf(general.span, one) if isinstance(one, str) else one for name, one in matched.items()}
+    words = {name: NameOf(general.span, one) if isinstance(one, str) else one for name, one in matched.items()}
     conditions = [plain(guard.condition) for guard in special.guards]
     return all(plain(substituted(guard.condition, words)) in conditions for guard in general.guards)
 
 
 def _same(one: Rule, other: Rule) -> bool:
     """Return whether two patterns differ in names only."""
-    return _subsumes(one.match, other.match, {}) and _subsumes(other.match, one.match, {})
+    return subsumes(one.match, other.match, {}) and subsumes(other.match, one.match, {})
 
 
 def _tried_with(rule: Rule) -> Any:
@@ -799,7 +801,7 @@ def check_declarations(rules: RuleSet, only: Collection[str] | None) -> Iterator
             yield from remembered("kind", fact.name, (fact,), functools.partial(_kind_of_fact, fact))
 
 
-def _kind_of_fact(fact: s.FactOf) -> list[Finding]:
+def _kind_of_fact(fact: FactOf) -> list[Finding]:
     scope = {"target": TARGET, **{p.name: sort_of(p.sort or "any") for p in fact.parameters}}
     inference = Inference(facts_of("tile"), scope)
     inference.want(fact.value, sort_of(fact.result), "what it gives")
@@ -841,12 +843,12 @@ class Lints(CheckedRule):
         """Report a @local rule that no rule uses."""
         rule = self.rule
         others = tuple(other.rewrite for other in self.rules.rules.values() if other is not rule)
-        if self.local and rule.name not in (use.call.fn for use in every(others, s.UseRule)):
+        if self.local and rule.name not in (use.call.fn for use in every(others, UseRule)):
             yield Advice(f"no rule says `with rule {rule.name}(..)`", rule, "use it, or take it out")
 
     def endless_repeats(self) -> Findings:
         """Report a @repeat rule that does not say what every firing makes smaller."""
-        if "repeat" in self.rule.attributes and s.DECREASES not in self.lets:
+        if "repeat" in self.rule.attributes and DECREASES not in self.lets:
             yield Advice(
                 "nothing says that its firings end",
                 self.rule,
@@ -867,12 +869,12 @@ class Lints(CheckedRule):
 
     def unknown_devices(self) -> Findings:
         """Report a text that is compared with `target.name` or `target.arch`, and that no device file has."""
-        for node in every((self.rule.clauses, self.rule.parameters), s.Operation):
+        for node in every((self.rule.clauses, self.rule.parameters), Operation):
             for side, other in ((node.a, node.b), (node.b, node.a)) if node.op in ("==", "!=", "in", "not in") else ():
                 match side:
-                    case s.Member(base=s.NameOf(text="target"), field="name" | "arch" as field):
+                    case Member(base=NameOf(text="target"), field="name" | "arch" as field):
                         known = sorted({getattr(load_device(name), field) for name in devices()})
-                        for text in every(other, s.Text):
+                        for text in every(other, Text):
                             if text.value not in known:
                                 yield Advice(
                                     f'no device has the {field} "{text.value}": the comparison is never equal',

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError
+from ...ir.functions import FUNCTIONS
 from ...ir.names import unused
 from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import (
@@ -43,6 +44,7 @@ from .core import (
     Parameter,
     ParamItem,
     PickClause,
+    Run,
     SizeItem,
     Subscript,
     Syntax,
@@ -231,3 +233,37 @@ def targets(line: Syntax) -> Nodes:
 def defined_names(line: Syntax) -> list[str]:
     """Return the texts of these names."""
     return [getattr(target, "text", "") for target in targets(line)]
+
+
+# ---- Subsumption: one-way matching of syntax, with the names of the general pattern as variables.
+
+
+def subsumes(general: Any, special: Any, matched: dict[str, Any]) -> bool:
+    """Return whether a pattern matches all that another one matches. matched: filled with what names stand for.
+
+    A name of a value, a field or a function subsumes any; a run at the end of a list subsumes the rest of the list.
+    """
+    if isinstance(general, tuple):
+        run = getattr(general[-1], "run", general[-1]) if general else None
+        if isinstance(run, Run) and not run.role:
+            special = *special[: len(general) - 1], special[len(general) - 1 :]
+            general = *general[:-1], run.base
+        alike = len(general) == len(special)
+        return alike and all(subsumes(*two, matched) for two in zip(general, special))
+    name = general.text if isinstance(general, NameOf) else general if isinstance(general, str) else ""
+    one_word = isinstance(special, str) and (is_variable(special) or special in FUNCTIONS)
+    if name.isidentifier() and is_variable(name) and (one_word if name is general else not isinstance(special, Run)):
+        one = special.text if isinstance(special, NameOf) else special
+        return plain(matched.setdefault(name, one)) == plain(one)
+    if general.__class__ is not special.__class__ or _fixed(general) != _fixed(special):
+        return False
+    if isinstance(general, Syntax) and not isinstance(general, Text):
+        return subsumes((*children(general),), (*children(special),), matched)
+    return bool(plain(general) == plain(special))
+
+
+def _fixed(node: Any) -> str:
+    """Return the word of a node that is no variable: its op, or its field."""
+    if isinstance(node, Apply):
+        return node.fn if node.fn[:1].isupper() else ""
+    return node.name if isinstance(node, Keyword) else ""
