@@ -20,9 +20,31 @@ from ...ir.expr import Undecided
 from ...ir.functions import FUNCTIONS
 from ...ir.node import Node
 from ...ir.sizes import at_the_hints, compared, decided, has_sizes, hinted, leaves_out
-from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.text.read_statements import CLOSED, CONSTANTS
+from ...ir.text.syntax import (
+    Apply,
+    AxisItem,
+    Between,
+    Choice,
+    Chosen,
+    Comprehension,
+    Group,
+    Keyword,
+    LetClause,
+    LetExpression,
+    Member,
+    NameOf,
+    Nodes,
+    Operation,
+    Prefix,
+    Run,
+    Subscript,
+    Syntax,
+    Text,
+    walk,
+)
+from ...ir.text.syntax import Number as NumberSyntax
 
 Value = Any  # of the rule language: a number, a text, a list, a node of an IR, a record of a fact
 Environment = dict[str, Value]
@@ -39,7 +61,7 @@ class NotComputed(DplcError, ValueError):
     """Clause without a value here, with its span. A domain or a default without a value is a refusal, not an error."""
 
 
-def mistaken(node: s.Syntax, error: Exception, given: Value = ()) -> Exception:
+def mistaken(node: Syntax, error: Exception, given: Value = ()) -> Exception:
     """Return the error of a fact or an operator that has no value here, with its span.
 
     given: the arguments. A fact that supports only numbers is undecided for symbolic dimensions.
@@ -167,7 +189,7 @@ def facts_of(level: str) -> dict[str, Fact]:
 RESERVED = frozenset[str]().union(*CLOSED.values(), schemas.DTYPES)
 
 
-_COMPUTED = s.Apply | s.Choice | s.Group | s.LetExpression | s.Member | s.Operation
+_COMPUTED = Apply | Choice | Group | LetExpression | Member | Operation
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
@@ -201,9 +223,9 @@ class Expressions:
         self.level, self.symbolic = level, symbolic
         self.facts = facts_of(level)
         self.variables: list[str] = []  # of the comprehensions around what is compiled, outermost first
-        self._made: dict[int, tuple[s.Syntax, Closure]] = {}  # by identity, outside of comprehensions
+        self._made: dict[int, tuple[Syntax, Closure]] = {}  # by identity, outside of comprehensions
 
-    def compile(self, node: s.Syntax) -> Closure:
+    def compile(self, node: Syntax) -> Closure:
         """Return the closure of an expression. Raises DplcError for an unknown fact or a node of another kind.
 
         Expanded facts hold the same node at many places: it is compiled once.
@@ -219,34 +241,34 @@ class Expressions:
             self._made[id(node)] = node, closure
         return closure
 
-    def _is_of_target(self, value: s.Syntax) -> bool:
+    def _is_of_target(self, value: Syntax) -> bool:
         """Return whether the value depends on the target alone: on no other variable and no site."""
         own = {"target"}
-        for node in s.walk(value):
-            if isinstance(node, s.LetClause):
+        for node in walk(value):
+            if isinstance(node, LetClause):
                 own.add(node.name)
                 known = True
-            elif isinstance(node, s.NameOf):
+            elif isinstance(node, NameOf):
                 known = node.text in own
-            elif isinstance(node, s.Apply):
+            elif isinstance(node, Apply):
                 known = node.fn in self.facts and not self.facts[node.fn].sited
             else:
-                known = isinstance(node, _COMPUTED | s.Number | s.Text)
+                known = isinstance(node, _COMPUTED | NumberSyntax | Text)
             if not known:
                 return False
         return True
 
-    def compile_all(self, items: s.Nodes) -> Closure:
+    def compile_all(self, items: Nodes) -> Closure:
         """Return the tuple of the items' values; `xs..` is spliced."""
         parts = [self.compile(item) for item in items]
-        runs = [isinstance(item, s.Run) for item in items]
+        runs = [isinstance(item, Run) for item in items]
         if not any(runs):
             return lambda env: tuple([part(env) for part in parts])
         spliced = [*zip(runs, parts, strict=True)]
         return lambda env: tuple(chain.from_iterable(part(env) if run else (part(env),) for run, part in spliced))
 
     # ---- leaves
-    def _nameof(self, node: s.NameOf) -> Closure:
+    def _nameof(self, node: NameOf) -> Closure:
         name = node.text
         if name in CONSTANTS:
             value = CONSTANTS[name]
@@ -263,14 +285,14 @@ class Expressions:
 
         return look
 
-    def _number(self, node: s.Number | s.Text) -> Closure:
+    def _number(self, node: NumberSyntax | Text) -> Closure:
         value = node.value
         return lambda env: value
 
     _text = _number
 
     # ---- operators
-    def _operation(self, node: s.Operation) -> Closure:
+    def _operation(self, node: Operation) -> Closure:
         a, b, op = self.compile(node.a), self.compile(node.b), node.op
         if op in ("and", "or"):
             return _connective(a, b, e.OPERATORS[op], decisive=op == "or")
@@ -300,7 +322,7 @@ class Expressions:
 
         return calculate
 
-    def _equality(self, node: s.Operation, a: Closure, b: Closure) -> Closure:
+    def _equality(self, node: Operation, a: Closure, b: Closure) -> Closure:
         op, same, symbolic = node.op, node.op == "==", self.symbolic
 
         def equal(env: Environment) -> Value:
@@ -337,17 +359,17 @@ class Expressions:
 
         return compare
 
-    def _prefix(self, node: s.Prefix) -> Closure:
+    def _prefix(self, node: Prefix) -> Closure:
         a = self.compile(node.a)
         if node.op == "-":
             return lambda env: e.negate(a(env))
         return lambda env: e.invert(v) if isinstance(v := a(env), Node) else not v
 
-    def _choice(self, node: s.Choice) -> Closure:
+    def _choice(self, node: Choice) -> Closure:
         a, condition, b = self.compile(node.a), self.compile(node.condition), self.compile(node.b)
         return lambda env: a(env) if condition(env) else b(env)
 
-    def _letexpression(self, node: s.LetExpression) -> Closure:
+    def _letexpression(self, node: LetExpression) -> Closure:
         """Compile named values and the expression that reads them."""
         outside = len(self.variables)
         lets = []
@@ -367,14 +389,14 @@ class Expressions:
         return calculate
 
     # ---- collections
-    def _group(self, node: s.Group) -> Closure:
+    def _group(self, node: Group) -> Closure:
         match node:
-            case s.Group(bracket="(", items=(item,)) if not isinstance(item, s.Run | s.AxisItem | s.Keyword):
+            case Group(bracket="(", items=(item,)) if not isinstance(item, Run | AxisItem | Keyword):
                 return self.compile(item)
         items = self.compile_all(node.items)
         return items if node.bracket != "{" else lambda env: tuple(dict.fromkeys(items(env)))
 
-    def _comprehension(self, node: s.Comprehension) -> Closure:
+    def _comprehension(self, node: Comprehension) -> Closure:
         domain, variable = self.compile(node.domain), node.variable
         self.variables.append(variable)
         element = self.compile(node.element)
@@ -397,7 +419,7 @@ class Expressions:
 
         return collect
 
-    def _chosen(self, node: s.Chosen) -> Closure:
+    def _chosen(self, node: Chosen) -> Closure:
         weigh, best = self.weighing(node), max if node.most else min
 
         def choose(env: Environment) -> Value:
@@ -406,9 +428,9 @@ class Expressions:
 
         return choose
 
-    def weighing(self, node: s.Chosen) -> Closure:
+    def weighing(self, node: Chosen) -> Closure:
         """Return the closure of a `choose` that lists its (alternative, cost) pairs, in the order of the domain."""
-        pair = s.Group(node.span, "(", (s.NameOf(node.span, node.costs.variable), node.costs.element))
+        pair = Group(node.span, "(", (NameOf(node.span, node.costs.variable), node.costs.element))
         pairs = self.compile(replace(node.costs, element=pair))
 
         def weigh(env: Environment) -> Value:
@@ -426,7 +448,7 @@ class Expressions:
 
         return weigh
 
-    def _between(self, node: s.Between) -> Closure:
+    def _between(self, node: Between) -> Closure:
         a, b = self.compile(node.a), self.compile(node.b)
 
         def numbers(env: Environment) -> Value:
@@ -439,10 +461,10 @@ class Expressions:
 
         return numbers
 
-    def _run(self, node: s.Run) -> Closure:
+    def _run(self, node: Run) -> Closure:
         return self.compile(node.base)
 
-    def _member(self, node: s.Member) -> Closure:
+    def _member(self, node: Member) -> Closure:
         base, field = self.compile(node.base), node.field
         if field.startswith("_"):  # fields of records only: nothing that leads into Python
             raise DplcError(f"there is no field `{field}`", node)
@@ -458,11 +480,11 @@ class Expressions:
         return get
 
     # ---- calls and brackets
-    def _apply(self, node: s.Apply) -> Closure:
+    def _apply(self, node: Apply) -> Closure:
         if node.fn not in self.facts:
             return self.apply(node)
         ask, sited = self.facts[node.fn].ask, self.facts[node.fn].sited
-        one = len(node.items) == 1 and not isinstance(node.items[0], s.Run)  # most facts: no tuple is built for them
+        one = len(node.items) == 1 and not isinstance(node.items[0], Run)  # most facts: no tuple is built for them
         arguments = self.compile(node.items[0]) if one else self.compile_all(node.items)
 
         def question(env: Environment) -> Value:
@@ -476,7 +498,7 @@ class Expressions:
 
         return question
 
-    def apply(self, node: s.Apply) -> Closure:
+    def apply(self, node: Apply) -> Closure:
         """Compile a call that is not a fact: a scalar function (or a variable bound to one) of expressions."""
         arguments, name = self.compile_all(node.items), node.fn
 
@@ -488,7 +510,7 @@ class Expressions:
 
         return call
 
-    def _subscript(self, node: s.Subscript) -> Closure:
+    def _subscript(self, node: Subscript) -> Closure:
         """Compile `xs[n]`: an element of a list."""
         if len(node.items) != 1:
             raise DplcError("one index expected", node)

@@ -9,9 +9,28 @@ from typing import Any
 
 from ...ir.diagnostic import InternalError, Source
 from ...ir.text import equations as eq
-from ...ir.text import syntax as s
 from ...ir.text.parse import parse
-from ...ir.text.syntax import rebuilt
+from ...ir.text.syntax import (
+    DECREASES,
+    Example,
+    ExamplesOf,
+    FactOf,
+    Guard,
+    LetClause,
+    LetExpression,
+    Match,
+    NameOf,
+    Nodes,
+    Number,
+    NumberOf,
+    OneOf,
+    Pipeline,
+    Rewrite,
+    Syntax,
+    Without,
+    rebuilt,
+)
+from ...ir.text.syntax import Rule as RuleSyntax
 from .rule import Rule
 from .rule_files import TOKEN, within_limits
 from .spelling import INDENT, block, expression, items, spelled, statement
@@ -26,17 +45,17 @@ WIDTH = 140  # of a line; a reason that does not fit is on the line below
 
 def format_rule(rule: Rule) -> str:
     """Return a rule as text, ending in a newline. A member of a family is written out."""
-    meant = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite))
+    meant = (Match(rule.span, rule.match), *rule.clauses, Rewrite(rule.span, rule.rewrite))
     clauses = (*(rule.written or meant), *rule.examples)
     return "\n".join([*_docs(rule), *_rule(rule, sorted(rule.attributes), (), clauses)]) + "\n"
 
 
-def format_file(declarations: Iterable[s.Syntax]) -> str:
+def format_file(declarations: Iterable[Syntax]) -> str:
     """Return the declarations of a rule file as text, a blank line between them. A number is one, too, and a fact."""
     return "\n".join("\n".join(lines_of(declaration)) + "\n" for declaration in declarations)
 
 
-def lines_of(node: s.Syntax) -> list[str]:
+def lines_of(node: Syntax) -> list[str]:
     """Return the lines of a declaration, or of a clause, as parsed, before elaboration.
 
     A line that ends in a long reason contains a line break.
@@ -48,12 +67,12 @@ def _docs(node: Any) -> list[str]:
     return [f"## {text}".rstrip() for text in getattr(node, "docs", ())]
 
 
-def _declared(node: s.Rule) -> list[str]:
+def _declared(node: RuleSyntax) -> list[str]:
     parts = sorted((*node.clauses, *node.examples), key=lambda part: part.span.line)
     return _rule(node, (attribute.text for attribute in node.attributes), node.rows, parts)
 
 
-def _rule(rule: Rule | s.Rule, attributes: Iterable[str], rows: s.Nodes, clauses: Sequence[s.Syntax]) -> list[str]:
+def _rule(rule: Rule | RuleSyntax, attributes: Iterable[str], rows: Nodes, clauses: Sequence[Syntax]) -> list[str]:
     head = f"rule {rule.name}"
     if rule.parameters:
         head += f"({items(rule.parameters)})"
@@ -69,13 +88,13 @@ def _head(declared: Any, text: str) -> str:
     return override + text + spelled(declared, "{device: for }")
 
 
-def _clauses(clauses: Sequence[s.Syntax], width: int = WIDTH) -> list[str]:
+def _clauses(clauses: Sequence[Syntax], width: int = WIDTH) -> list[str]:
     """Return the lines of clauses, and of examples: the reasons of guards begin at one column."""
-    guards = {one: expression(one) for one in clauses if isinstance(one, s.Guard)}
+    guards = {one: expression(one) for one in clauses if isinstance(one, Guard)}
     column = max([REASONS, *(len(asked) for asked in guards.values() if len(asked) <= FURTHEST)])
     lines: list[str] = []
     for clause in clauses:
-        if isinstance(clause, s.Guard):
+        if isinstance(clause, Guard):
             lines.append(_with_reason(guards[clause], column, f'else "{clause.reason}"', width))
         else:
             lines += lines_of(clause)
@@ -93,9 +112,9 @@ def _with_reason(text: str, column: int, reason: str, width: int = WIDTH) -> str
 
 
 def _entry(entry: Any) -> str:
-    if isinstance(entry, s.Without):
+    if isinstance(entry, Without):
         return f"without {entry.name}"
-    if isinstance(entry, s.OneOf):
+    if isinstance(entry, OneOf):
         return f"one of {', '.join(entry.names)}"
     alias = f" as {entry.alias}" if entry.alias else ""
     places = "".join(f" {kind} {name}" if name else f" {kind}" for kind, name in entry.places)
@@ -110,15 +129,15 @@ def _split(node: eq.SplitClause) -> list[str]:
     return [" => ".join((expression(node), *map(items, node.further)))]
 
 
-def _example(node: s.Example) -> list[str]:
+def _example(node: Example) -> list[str]:
     gives = [f'gives no "{node.gives}"'] if isinstance(node.gives, str) else ["gives", *block(node.gives)]
     return [f'example "{node.title}"{_arguments(node)}', *block(node.before), *gives]
 
 
-def _fact(node: s.FactOf) -> list[str]:
+def _fact(node: FactOf) -> list[str]:
     """Return the line of a fact, or its lines if it names parts of its value."""
     head = expression(node)
-    if not isinstance(node.value, s.LetExpression):
+    if not isinstance(node.value, LetExpression):
         line = _head(node, f"{head} = {expression(node.value)}")
         return [line if len(line) <= WIDTH else _head(node, f"{head} =\n{INDENT}{expression(node.value)}")]
     lets = (f"{INDENT}let {let.name} = {expression(let.value)}" for let in node.value.lets)
@@ -126,26 +145,26 @@ def _fact(node: s.FactOf) -> list[str]:
 
 
 _LINES: dict[type, Callable[[Any], list[str]]] = {
-    s.Rule: _declared,
+    RuleSyntax: _declared,
     eq.GuardGroup: lambda node: [
         f"{expression(node)}:",
         *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.body, WIDTH - len(INDENT))),
     ],
-    s.ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],
-    s.NumberOf: lambda node: [_because(_head(node, expression(node)), node.reason)],
-    s.FactOf: _fact,
-    s.Without: lambda node: [_because(_entry(node), node.reason)],
-    s.Pipeline: lambda node: [
+    ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],
+    NumberOf: lambda node: [_because(_head(node, expression(node)), node.reason)],
+    FactOf: _fact,
+    Without: lambda node: [_because(_entry(node), node.reason)],
+    Pipeline: lambda node: [
         f"pipeline {node.name}",
         *(_because(INDENT + _entry(entry), entry.reason) for entry in node.entries),
     ],
-    s.Match: lambda node: ["match", *block(node.body)],
-    s.Rewrite: lambda node: ["rewrite", *block(node.body)],
-    s.LetClause: lambda node: [
-        f"{node.name if node.name == s.DECREASES else f'let {node.name} ='} {expression(node.value)}"
+    Match: lambda node: ["match", *block(node.body)],
+    Rewrite: lambda node: ["rewrite", *block(node.body)],
+    LetClause: lambda node: [
+        f"{node.name if node.name == DECREASES else f'let {node.name} ='} {expression(node.value)}"
     ],
     eq.SplitClause: _split,
-    s.Example: _example,
+    Example: _example,
 }
 
 
@@ -278,8 +297,8 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
 
 def _as_written(value: Any) -> Any:
     """Return syntax with the author's spelling of numbers: `1e-5` stays, which a float would print as `1e-05`."""
-    if isinstance(value, s.Number):
+    if isinstance(value, Number):
         span = value.span
         text = span.source.line(span.line)[span.column : span.end_column]
-        return s.NameOf(span, text) if text[:1].isdigit() and span.line == span.end_line else value
+        return NameOf(span, text) if text[:1].isdigit() and span.line == span.end_line else value
     return rebuilt(value, _as_written)
