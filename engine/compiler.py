@@ -18,6 +18,7 @@ from ..codegen.kernel import Buffer, CudaKernel, LaunchLoop, Program, TorchCall,
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Source, UsageError, no_such
 from ..ir.expr import Size
+from ..ir.node import immutable
 from ..ir.program import LEVELS, Kernel, Param, TensorType
 from ..ir.schemas import aten_name
 from ..ir.sizes import AT_HINTS, Binding, hints, sizes_in, value_of
@@ -235,7 +236,7 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
-@dataclass(frozen=True)
+@immutable
 class Values:
     """Program in Tensor IR before fusion, with the compiler that lowered it.
 
@@ -262,7 +263,7 @@ class Values:
 Explore = Callable[[Values], Candidate | None]  # None: as the rules decide
 
 
-@dataclass(frozen=True)
+@immutable
 class Compiler(Scheduler):
     """Rules with settings, target, store and exploration of a compile, and the trace that the compile fills.
 

@@ -14,7 +14,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,13 +36,13 @@ from .functions import (
     wrapped,
 )
 from .monoids import of_part
-from .node import WEIGHT, Expr, Node, contains, contents
+from .node import WEIGHT, Expr, Node, contains, contents, immutable
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
 
 # ---- simplifications, recorded for a trace
 
 
-@dataclass(frozen=True)
+@immutable
 class Folded:
     """Record of one call: `fn(args..)` was requested and gave `result`, a term or a number."""
 

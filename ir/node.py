@@ -17,6 +17,7 @@ table is weak, so a node lives as long as it is referenced. Keys distinguish `1`
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -200,6 +201,15 @@ _marks = itertools.count(WEIGHT.bit_length())
 CLASSES: set[Any] = set()  # of nodes: asking whether a class is in it is faster than isinstance
 
 
+R = TypeVar("R")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def immutable(cls: type[R]) -> type[R]:
+    """Make a class of records that are not nodes: a dataclass whose fields are never assigned again."""
+    return dataclasses.dataclass(frozen=True)(cls)
+
+
 @dataclass_transform(frozen_default=True, eq_default=False)
 class NodeType(type):
     """Metaclass that converts annotations to slots, sorts, defaults and an interning constructor.
@@ -285,7 +295,6 @@ _put_contents: Callable[[Any, int], None] = Node.__dict__["_contents"].__set__
 N = TypeVar("N", bound=Node)
 M = TypeVar("M", bound=Node)
 L = TypeVar("L", bound=Node)
-R = TypeVar("R")
 
 
 def values(node: Node) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ...ir.diagnostic import UsageError
 from ...ir.dtypes import FLOATS
 from ...ir.interp.torch import called
+from ...ir.node import immutable
 from ...ir.program import Kernel
 from ..arrays import (
     Array,
@@ -180,7 +181,7 @@ SMALL = 4096  # CUDA threads of a grid that is checked whole unless blocks are r
 ORDERS = (0, 1, 2)  # of the threads of a block: forwards, backwards, shuffled
 
 
-@dataclass(frozen=True)
+@immutable
 class Violation:
     """Something a kernel must not do. lines: the lines of kernel text it concerns, `line N: text`."""
 
@@ -190,7 +191,7 @@ class Violation:
     lines: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@immutable
 class CheckedLaunch:
     """The result of one checked launch: the checked blocks, costs and findings."""
 

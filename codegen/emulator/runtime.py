@@ -26,7 +26,7 @@ from ctypes import (
     create_string_buffer,
     pointer,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -35,6 +35,7 @@ import numpy.typing as npt
 
 from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.dtypes import DTYPES
+from ...ir.node import immutable
 from ..build import build_host, build_runtime, host_text
 from ..kernel import Buffer, CudaKernel, KernelParam, TensorView
 
@@ -56,7 +57,7 @@ BASE = re.compile(r"^ *const uint32_t (\w+) = smem_addr\(smem_buf\);$", re.MULTI
 DERIVED = r"^( *const uint32_t (\w+) = ({roots}))(?: \+ (\d+))?;$"
 
 
-@dataclass(frozen=True)
+@immutable
 class SharedTilePlace:
     """A shared tile: its name in the text, where it starts in the kernel's layout and in the checked one, its bytes."""
 
@@ -66,7 +67,7 @@ class SharedTilePlace:
     bytes: int
 
 
-@dataclass(frozen=True)
+@immutable
 class Spaced:
     """A kernel with gaps between its shared tiles. span: bytes with gaps. no shared_tiles: the kernel is unchanged."""
 
@@ -245,7 +246,7 @@ class LaunchRequest(Structure):
     )
 
 
-@dataclass(frozen=True)
+@immutable
 class LineCost:
     """The cost of the accesses of one line of kernel text, summed over requests (one instruction of one warp each).
 
@@ -346,7 +347,7 @@ class DeviceSlice(DeviceMemory):
         self.array.reshape(-1).view(np.uint8).fill(0xFF)
 
 
-@dataclass(frozen=True)
+@immutable
 class LaunchOptions:
     """Options of the run of a grid; none of them changes the results of a right kernel.
 

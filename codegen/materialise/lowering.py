@@ -16,7 +16,7 @@ from ...ir.facts.layout import DTYPE_BYTES, bound_ranges, params, stages, thread
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, WARPGROUP, Barrier, Define
 from ...ir.loop import For, Load
 from ...ir.names import unused
-from ...ir.node import Expr, names_in, nodes, replace
+from ...ir.node import Expr, immutable, names_in, nodes, replace
 from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import Narrower, below, interval
 from ...ir.sizes import Interval, lowest, sizes_in
@@ -107,7 +107,7 @@ class Place(NamedTuple):
     bound: frozenset[str]
 
 
-@dataclass(frozen=True)
+@immutable
 class Held:
     """A value in registers: a scalar, or an array with one dimension per replicated axis it varies with.
 
@@ -120,7 +120,7 @@ class Held:
     backwards: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True)
+@immutable
 class Inlined:
     """Value without registers: its consumers contain its expression. accumulators: those it reads, at any depth."""
 
@@ -131,7 +131,7 @@ class Inlined:
     calls: int
 
 
-@dataclass(frozen=True)
+@immutable
 class Words:
     """An operand of tensor cores: its fragments for each value of the outer axes, one after the other, `each` words."""
 
@@ -142,7 +142,7 @@ class Words:
     each: int
 
 
-@dataclass(frozen=True)
+@immutable
 class AsynchronousOperand:
     """A load that an asynchronous atom makes itself, when it multiplies. axes: all that it varies with."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import MsgspecError, Struct, json
 
 from ...ir.diagnostic import DplcError, UsageError
+from ...ir.node import immutable
 from ..cost.predict import RESOURCES, UNHIDDEN
 
 
@@ -341,7 +341,7 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True)
+@immutable
 class TableLayout:
     """Table of a record: columns, their meaning, and a paragraph of totals."""
 

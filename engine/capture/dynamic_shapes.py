@@ -12,7 +12,6 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Never
 from unittest import mock
@@ -32,7 +31,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ...ir.expr import Binary, Size, Sum, add, floordiv, is_int, modulo, multiply
-from ...ir.node import Expr
+from ...ir.node import Expr, immutable
 from ...ir.ranges import Narrower, around_hint, ranges_around_hints, where_decided
 from ...ir.sizes import decide_sizes, size_ends, sizes_in
 from ...ir.text.parse import LARGEST_EXTENT
@@ -50,7 +49,7 @@ Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}\Z")]
 Length = Annotated[int, Meta(ge=1, le=MOST)]
 
 
-@dataclass(frozen=True)
+@immutable
 class Dim:
     """A dimension whose length is known at a call: low..high, both included, a multiple of `multiple`.
 
@@ -96,7 +95,7 @@ class Dim:
         return range_of(self)
 
 
-@dataclass(frozen=True)
+@immutable
 class Computed:
     """Length that an expression of torch's symbols computes from declared ones. dims: {symbol: its declaration}."""
 

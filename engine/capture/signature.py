@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.diagnostic import DplcError, Span
+from ...ir.node import immutable
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS
 from ...ir.sizes import has_sizes
@@ -97,21 +98,21 @@ def _members(value: object) -> Iterable[object]:
         yield from (attributes or {}).values()
 
 
-@dataclass(frozen=True)
+@immutable
 class Fixed:
     """A leaf that is not a tensor. It was part of what was captured, so it cannot change."""
 
     value: object
 
 
-@dataclass(frozen=True)
+@immutable
 class Pairs:
     """An argument of complex numbers. name: of the input that takes their parts."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@immutable
 class ObjectOutput:
     """Result that is an object, with slots where its tensors were.
 
@@ -146,7 +147,7 @@ def as_buffers(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
             vars(module)[name] = x
 
 
-@dataclass(frozen=True)
+@immutable
 class Signature:
     """Arguments and results of a captured function.
 
@@ -236,7 +237,7 @@ class Signature:
         return results
 
 
-@dataclass(frozen=True)
+@immutable
 class Capture:
     """Captured program with its tensors.
 

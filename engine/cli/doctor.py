@@ -6,13 +6,13 @@ import importlib.metadata
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
 from rich.text import Text
 
 from ...ir.diagnostic import DplcError, first_line
+from ...ir.node import immutable
 from .options import Flags
 from .output import print_json, print_rows
 
@@ -24,7 +24,7 @@ class Unusable(DplcError):
     """A part of the installation is broken without which nothing runs."""
 
 
-@dataclass(frozen=True)
+@immutable
 class ReportLine:
     """One line of the report. state: ok, missing (something works less well) or broken (nothing runs)."""
 

@@ -8,7 +8,6 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -17,6 +16,7 @@ import typer
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError, no_such
 from ...ir.dtypes import FLOAT_NAMES, toml_table
+from ...ir.node import immutable
 from ...ir.program import LEVELS
 
 # ---- values that are checked before anything heavy is imported
@@ -65,7 +65,7 @@ Repeated = list[str]  # values of an option that may be given several times
 NONE: Any = ()
 
 
-@dataclass(frozen=True)
+@immutable
 class Subject:
     """Program that a command works on. kind: one of KINDS; names: the text of `-c`, else the given names."""
 
@@ -86,7 +86,7 @@ class Subject:
         return self.kind in (*LEVELS, "dump")
 
 
-@dataclass(frozen=True)
+@immutable
 class Flags:
     """Subject of a command, its options as the user typed them, and its arguments.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import log2, prod
 from typing import Annotated, Any, NamedTuple
 
@@ -55,7 +55,7 @@ from ...ir.kernel import (
     WaitGroup,
     WaitPhase,
 )
-from ...ir.node import Expr, nodes
+from ...ir.node import Expr, immutable, nodes
 from ...ir.program import Block, Kernel, Stmt
 from .limits import Copies, Replications
 from .memory_model import KEPT_BELOW, LANES, LINE, WORD, Mask, Waits, sectors, wavefronts
@@ -86,7 +86,7 @@ def substituted_work(spelled: WordCounts, sm: int) -> tuple[float, float, float]
     return issued, fma, tensor
 
 
-@dataclass(frozen=True)
+@immutable
 class InstructionCounts:
     """Counts of one launch. Sizes in bytes.
 

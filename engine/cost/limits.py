@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd, inf, prod
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.kernel import Element
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoids import monoid
-from ...ir.node import CLASSES, Expr, Node, distinct, nodes
+from ...ir.node import CLASSES, Expr, Node, distinct, immutable, nodes
 from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint
@@ -57,7 +57,7 @@ class Work(NamedTuple):
     special: float = 0.0
 
 
-@dataclass(frozen=True)
+@immutable
 class Replications:
     """The replications around a statement.
 

@@ -23,6 +23,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.facts.dataflow import Dataflow, read_again
 from ...ir.functions import FUNCTIONS
 from ...ir.names import unused
+from ...ir.node import immutable
 from ...ir.program import Kernel
 from ...ir.sizes import at_hint, has_sizes
 from ...ir.tensor import (
@@ -254,7 +255,7 @@ def is_leaf(term: Term) -> bool:
 Scheduling = Callable[[tuple[Kernel, ...]], tuple[Kernel, ...]]  # Loop IR to Kernel IR, by the rules
 
 
-@dataclass(frozen=True)
+@immutable
 class KernelPrice:
     """One kernel, or a program of them. problem: why it cannot be lowered; then seconds is infinite."""
 
@@ -401,7 +402,7 @@ class Solved:
     found: list[PricedSolution]
 
 
-@dataclass(frozen=True)
+@immutable
 class ExplorationOptions:
     """Options of an exploration. top: the number of candidates."""
 

@@ -16,6 +16,7 @@ from ...ir import compose
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import structure_of
 from ...ir.functions import FUNCTIONS
+from ...ir.node import immutable
 from ...ir.sizes import has_sizes
 from ...ir.tensor import (
     AxisMap,
@@ -64,7 +65,7 @@ class Leaf(NamedTuple):
         return sum(self.axes)
 
 
-@dataclass(frozen=True)
+@immutable
 class IndexForm:
     """An index map, a condition or another form. images: {axis of the operand: mask it is read under}.
 
@@ -295,7 +296,7 @@ CONSTRUCTORS: dict[str, tuple[tuple[str, ...], int]] = {
 LISTS = {"E": "E", "Op": "O", "Fold": "F"}  # constructors with a number of operands in their name
 
 
-@dataclass(frozen=True)
+@immutable
 class Stop:
     """End of a saturation: `saturated`, or the budget that ran out. rows: e-nodes before twins are merged."""
 

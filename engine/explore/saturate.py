@@ -31,6 +31,7 @@ from ...ir.expr import NEGATED
 from ...ir.functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, opmath, result_dtype
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
+from ...ir.node import immutable
 from ..language.core import (
     Apply,
     AxisTerm,
@@ -103,7 +104,7 @@ def run(graph: Any, text: str) -> Any:
     return [answer for line in text.splitlines() for answer in graph.run_program(*graph.parse_program(line))]
 
 
-@dataclass(frozen=True)
+@immutable
 class SaturationBudget:
     """When to stop: e-nodes, seconds, iterations."""
 
@@ -443,7 +444,7 @@ class Kind:
 Typed = tuple[str, Kind]  # the text of a value, and its dtype
 
 
-@dataclass(frozen=True)
+@immutable
 class RuleTexts:
     """Rules as egglog text, by name. constants: the numbers that they compare extents with."""
 

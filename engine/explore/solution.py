@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ...codegen.target import Target
 from ...ir import compose
 from ...ir.dtypes import DTYPES, HALVES, INTEGERS
+from ...ir.node import immutable
 from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands, postorder
 from ..cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, bits, impossible, price
 from ..kernels.fusion_pass import FusionRules, kind_of
@@ -33,7 +34,7 @@ FOLDS = ("Red", "Fold")
 BETTER = 1 - 1e-9
 
 
-@dataclass(frozen=True)
+@immutable
 class Solution:
     """Spellings and stores of a region.
 
@@ -62,7 +63,7 @@ CONSTRUCTOR_OF: dict[type[s.ValueTerm], str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@immutable
 class Permissions:
     """Permissions of the fusion rules.
 
@@ -425,7 +426,7 @@ ALIKE_IN_BEAM = 4  # solutions of one signature in a beam: more of them displace
 LONGEST_BEAM = 64  # solutions of a beam
 
 
-@dataclass(frozen=True)
+@immutable
 class Effort:
     """Limits of a search.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from ...codegen.target import target as target_named
 from ...ir.compose import rebuilt
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
+from ...ir.node import immutable
 from ...ir.program import Kernel
 from ...ir.tensor import Mat, Output, TensorGraph, Term, terms
 from ...ir.text.print_statements import print_block
@@ -42,7 +42,7 @@ from .kernels import Kernels
 from .sharing import key
 
 
-@dataclass(frozen=True)
+@immutable
 class Failure:
     """An example that does not hold. got: what the rule gives, as text, where it fires."""
 

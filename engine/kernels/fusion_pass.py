@@ -23,6 +23,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow
+from ...ir.node import immutable
 from ...ir.tensor import Elementwise, Fold, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
 from ..cost.limits import parts
 from ..language import core as s
@@ -38,7 +39,7 @@ from .index_maps import Places
 # ---- What fusion decided, as data: which values are stored, by which rules, and why others did not fire.
 
 
-@dataclass(frozen=True)
+@immutable
 class Stored:
     """Reason why a value is stored.
 
@@ -52,7 +53,7 @@ class Stored:
     location: str = ""
 
 
-@dataclass(frozen=True)
+@immutable
 class Fused:
     """Rule that fired.
 

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,7 +19,7 @@ from ...ir.expr import Axis, Binary, add, extents_of, linear, multiply, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
 from ...ir.names import unused
-from ...ir.node import Expr, Node, contains, memoised, replace
+from ...ir.node import Expr, Node, contains, immutable, memoised, replace
 from ...ir.tensor import (
     Case,
     Const,
@@ -482,7 +481,7 @@ def side_by_side(views: Sequence[Mapping[R, Range[A]]], extents: Mapping[A, int]
     return None
 
 
-@dataclass(frozen=True)
+@immutable
 class Parts:
     """The kernel's axis along the whole, and for each value where it finds that and where it is stored."""
 

@@ -14,7 +14,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, add, both, extents_of, multiply
 from ...ir.facts.index import operate
 from ...ir.facts.layout import SECTOR, WORD
-from ...ir.node import Expr
+from ...ir.node import Expr, immutable
 from ...ir.program import PRECISIONS, BufferPart, Kernel, Param, TensorType
 from ...ir.schemas import LOOP
 from ...ir.sizes import at_hint
@@ -120,7 +120,7 @@ def _needs(group: Group, made: Container[str]) -> set[Term | str]:
     return needed.union(leaf.name for leaf in leaves if isinstance(leaf, Input) and leaf.name in made)
 
 
-@dataclass(frozen=True)
+@immutable
 class PlannedLoop:
     """A loop of a program. first, end: its kernels in the plan; times: it runs them; slots: the buffers of these."""
 
@@ -131,7 +131,7 @@ class PlannedLoop:
     slots: tuple[BufferPart, ...]
 
 
-@dataclass(frozen=True)
+@immutable
 class Plan:
     """Program as launches: its kernels in order, and every buffer by name, dtype and shape.
 
@@ -497,7 +497,7 @@ SLOT = 256  # the number of elements of a carried value is rounded up to it, so 
 # ---- The launches of a program once its kernels are scheduled, and the buffers that they read and write.
 
 
-@dataclass(frozen=True)
+@immutable
 class Buffers:
     """Buffers of a program. Their extents may contain symbolic dimensions."""
 
@@ -529,7 +529,7 @@ def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
 # ---- What exploring a program gives: ways to compute it, each complete enough for compile to go on from.
 
 
-@dataclass(frozen=True)
+@immutable
 class Prepared:
     """A weight that loading computes: the input that holds it, and what it is over other weights."""
 
@@ -540,7 +540,7 @@ class Prepared:
 FIGURES = ("kernels", "moved", "predicted", "made by")  # columns of candidates
 
 
-@dataclass(frozen=True)
+@immutable
 class Candidate:
     """A way to compute a program. graph: its spelling; decisions: its cuts; prepared: weights computed at load time.
 

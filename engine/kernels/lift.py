@@ -22,7 +22,7 @@ from ...ir.functions import HELD, identity
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
-from ...ir.node import Expr, Node, contains, names_in
+from ...ir.node import Expr, Node, contains, immutable, names_in
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.schemas import aten_name
 from ...ir.sizes import at_hint, sizes_in
@@ -144,7 +144,7 @@ def identifier(text: str) -> str:
 # ---- Where stored values live, and what a kernel stores.
 
 
-@dataclass(frozen=True)
+@immutable
 class BufferLayout:
     """Layout of a stored value. dims: its dimensions; element (loops..) is at `address`, one expression each."""
 
@@ -159,7 +159,7 @@ class BufferLayout:
         return Param(self.name, self.dtype, extents_of(self.dims) or (1,))
 
 
-@dataclass(frozen=True)
+@immutable
 class Write:
     """A value that a kernel stores, where a guard over its loops holds."""
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.expr import Axis, Size, extents_of
 from ...ir.facts.dataflow import structure_of
 from ...ir.names import unused
-from ...ir.node import Expr, Node, memoised, nodes
+from ...ir.node import Expr, Node, immutable, memoised, nodes
 from ...ir.program import Kernel, Param
 from ...ir.substitute import with_sizes
 from ...ir.tensor import Term, axes, operands, postorder
@@ -86,7 +85,7 @@ def _spell(value: Any, numbers: dict[str, str], put: Callable[[str], None], leaf
 DIGITS = 16  # of a hash: enough for every kernel that there is
 
 
-@dataclass(frozen=True)
+@immutable
 class Sharing:
     """Kernels of a program, each structure once.
 
@@ -112,7 +111,7 @@ def share(launches: Sequence[Kernel]) -> Sharing:
     return Sharing(tuple(kernels.values()), tuple(index[each] for each in structures), tuple(launches))
 
 
-@dataclass(frozen=True)
+@immutable
 class ScheduledLaunch:
     """One launch after scheduling.
 
@@ -125,7 +124,7 @@ class ScheduledLaunch:
     place: int
 
 
-@dataclass(frozen=True)
+@immutable
 class Steps:
     """All launches in order, and the buffers that only scheduling knows: those between the kernels of a chain."""
 

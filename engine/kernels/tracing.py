@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 
+from ...ir.node import immutable
 from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder, terms
 from ...ir.text.tensor import print_lines
 from ...ir.text.torch import print_torch_op
@@ -27,7 +27,7 @@ from .kernels import Plan
 READS_NOTHING = "it reads nothing that is computed"
 
 
-@dataclass(frozen=True)
+@immutable
 class LazyText:
     """A text that is made when it is printed. values: the terms that it shows; origin: the user's op on torch."""
 

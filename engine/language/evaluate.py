@@ -7,7 +7,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import toml_table
 from ...ir.expr import Undecided
 from ...ir.functions import FUNCTIONS
-from ...ir.node import Node
+from ...ir.node import Node, immutable
 from ...ir.sizes import at_the_hints, compared, decided, has_sizes, hinted, leaves_out
 from ...ir.text.print_statements import print_value
 from ...ir.text.read_statements import CLOSED, CONSTANTS
@@ -86,7 +86,7 @@ def mistaken(node: Syntax, error: Exception, given: Value = ()) -> Exception:
 # further arguments, `?` after an optional one.
 
 
-@dataclass(frozen=True)
+@immutable
 class Fact:
     """Analysis query: its name, the sorts of its arguments and of its result, and the levels that it is defined on.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from ...ir.diagnostic import DplcError, Located, Span, did_you_mean
 from ...ir.dtypes import DTYPES, toml_table
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
-from ...ir.node import Field
+from ...ir.node import Field, immutable
 from ...ir.text.read_statements import CLOSED, CONSTANTS, owners
 from ...ir.text.syntax import (
     Apply,
@@ -186,7 +186,7 @@ class Complaining:
         self.complaints.append(Finding(what, at, hint, notes))
 
 
-@dataclass(frozen=True)
+@immutable
 class Inference(Complaining):
     """Finder of the sorts of expressions in a scope.
 

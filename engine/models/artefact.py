@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import FLOAT_NAMES
 from ...ir.expr import Size, only_sizes
-from ...ir.node import Node
+from ...ir.node import Node, immutable
 from ...ir.program import Kernel
 from ...ir.schemas import aten_name
 from ...ir.sizes import AT_HINTS, Binding, sizes_in, telling
@@ -226,7 +226,7 @@ def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> Te
 WORKERS = 2
 
 
-@dataclass(frozen=True)
+@immutable
 class Artefact:
     """A compiled model that was read back. constants: {name: tensor} of those that no weight file holds.
 

@@ -8,7 +8,7 @@ import random
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, first_line
 from ...ir.interp import torch as meaning
 from ...ir.kernel import Loop, Replicate
+from ...ir.node import immutable
 from ...ir.program import Block
 from ...ir.sizes import Binding
 from ..bench.bench import (
@@ -247,7 +248,7 @@ PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
 MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
 
 
-@dataclass(frozen=True)
+@immutable
 class PickedSuite:
     """A suite and the cases of it that are packed. part: how both are called in the pack."""
 
@@ -257,7 +258,7 @@ class PickedSuite:
     part: str
 
 
-@dataclass(frozen=True)
+@immutable
 class PackReport:
     """Counts of packed cases and kernels. refused: {case: the reason for its absence}."""
 
@@ -266,7 +267,7 @@ class PackReport:
     refused: Mapping[str, DplcError]
 
 
-@dataclass(frozen=True)
+@immutable
 class _Made:
     """A case that was compiled. candidate, same: as in `PackedCase`."""
 

@@ -23,6 +23,7 @@ from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor, Session
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
+from ...ir.node import immutable
 from ...ir.program import Param
 from ...ir.sizes import Binding, at_hint
 from ...ir.text.print_statements import print_expr
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-@dataclass(frozen=True)
+@immutable
 class BoundModel:
     """Model at a binding of its sizes.
 
@@ -208,7 +209,7 @@ def vocabulary(config: Mapping[str, object]) -> int:
 # ---- Capture a model, and list the weights that it needs.
 
 
-@dataclass(frozen=True)
+@immutable
 class CapturedModel:
     """Captured program of a model, with its weights by name.
 
@@ -306,7 +307,7 @@ def capture_call(
     return CapturedModel(replace(captured, tensors=tensors, kinds=kinds, folds=False), weights)
 
 
-@dataclass(frozen=True)
+@immutable
 class ModelShape:
     """Shape of a compile: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all).
 
@@ -355,7 +356,7 @@ class Figures(FrozenRecord, kw_only=True):
     rss_bytes: int
 
 
-@dataclass(frozen=True)
+@immutable
 class CompiledModel(Served):
     """A compiled model without its weights.
 

@@ -20,6 +20,7 @@ from ...codegen.kernel import Program
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
+from ...ir.node import immutable
 from ...ir.program import Param
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Tensors
@@ -183,7 +184,7 @@ USUAL = 512  # tokens of a prompt, which schedules are chosen for
 STEP = 64  # rows of the cache: a call receives a multiple of 64 rows, so that 64 tokens share the bound arguments
 
 
-@dataclass(frozen=True)
+@immutable
 class Generation:
     """A model compiled to generate after prompts of some lengths, up to `maximum` tokens with them.
 
@@ -254,7 +255,7 @@ def _rounded_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-@dataclass(frozen=True)
+@immutable
 class Memory:
     """Memory on the device, in bytes.
 

@@ -14,7 +14,6 @@ import math
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from torch import Tensor
 from ...codegen.arrays import check_room, torch_dtype, torch_dtype_name
 from ...ir.diagnostic import DplcError, did_you_mean, first_line, raise_all
 from ...ir.dtypes import DtypeName
+from ...ir.node import immutable
 from ..capture.export import quiet_logs
 from ..capture.signature import Tensors
 from ..store.store import FrozenRecord
@@ -214,7 +214,7 @@ SHIPPED_IDS = {
 _ID = re.compile(r"[\w.-]+/[\w.-]+(?<!\.json)")
 
 
-@dataclass(frozen=True)
+@immutable
 class ModelSource:
     """Name and configuration of a model.
 

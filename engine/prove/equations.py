@@ -6,12 +6,12 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sympy import Dummy, Integer, Max, Min, Mul, Rational, S, Symbol, default_sort_key, exp, expand, nan
 
 from ...ir.diagnostic import DplcError
 from ...ir.functions import CAST, COMPARE, FUNCTIONS, LOGICAL
+from ...ir.node import immutable
 from ..language.core import (
     Apply,
     Assign,
@@ -51,7 +51,7 @@ class ByCases(Exception):
     """A condition to decide by cases: its argument."""
 
 
-@dataclass(frozen=True)
+@immutable
 class Equation:
     """Result for one rule. stopped: why there is no proof, "" for a proof.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from ...ir.node import immutable
 from ..language.rule import Rule
 from ..verify import proofs
 from ..verify.outcome import RuleVerdict
@@ -16,7 +16,7 @@ VALUES, INDICES = "proved for all ranks and sizes", "index maps proved for all s
 TESTED = "tested"
 
 
-@dataclass(frozen=True)
+@immutable
 class Label:
     """Label of one rule, and the proof or what it stops at."""
 

@@ -18,7 +18,7 @@ from ...ir.compose import Folded
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Axis, Undecided
 from ...ir.facts.dataflow import structure_of
-from ...ir.node import Node, contains
+from ...ir.node import Node, contains, immutable
 from ...ir.program import Kernel
 from ...ir.sizes import at_the_hints, has_sizes
 from ...ir.tensor import (
@@ -339,7 +339,7 @@ PREFIXES = {
 ALTERNATIVES = 6  # alternatives of a line
 
 
-@dataclass(frozen=True)
+@immutable
 class WeighedChoice:
     """One `choose`.
 
@@ -364,7 +364,7 @@ class WeighedChoice:
         return f"{self.name} = {weighed} ({'maximising' if self.maximising else 'minimising'} {self.cost}){instead}"
 
 
-@dataclass(frozen=True)
+@immutable
 class Refusal:
     """A rule that did not fire, and why.
 
@@ -408,7 +408,7 @@ def failed_guard(rule: Rule, guard: Guard, env: Environment, depth: int = 0, ter
     return Refusal(rule, guard.span, text, depth, because=guard.reason, term=term)
 
 
-@dataclass(frozen=True)
+@immutable
 class _Event:
     """Something in a trace. prefix: the letter of the level; label: of the pass; recorded: further texts."""
 
@@ -427,7 +427,7 @@ class _Event:
         return {"event": self.event, "level": self.prefix, "pass": self.label} | said
 
 
-@dataclass(frozen=True)
+@immutable
 class Firing(_Event):
     """Rule that fired.
 
@@ -473,7 +473,7 @@ class Firing(_Event):
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@immutable
 class Skip(_Event):
     """A pass that found nothing to do in a unit, and why."""
 
@@ -486,7 +486,7 @@ class Skip(_Event):
         return f"--- {self.marker} skipped at {self.unit}: {self.reason}"
 
 
-@dataclass(frozen=True)
+@immutable
 class Remark(_Event):
     """Decision that was not made by a rule: a schedule out of the store."""
 
@@ -499,7 +499,7 @@ class Remark(_Event):
         return f"{self.marker}{self.where} {self.unit}: {self.text}"
 
 
-@dataclass(frozen=True)
+@immutable
 class LeftOpen(Remark):
     """A condition of a rule that sizes leave undecided, so that the rule did not fire; with numbers it might have."""
 

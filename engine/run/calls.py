@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -30,7 +30,7 @@ from ...ir.expr import Size, free_names, multiple_of
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.loop import For, Load, Store
-from ...ir.node import nodes
+from ...ir.node import immutable, nodes
 from ...ir.program import Block, Kernel, Param
 from ...ir.sizes import Binding, at_hint, value_of
 from ...ir.substitute import with_sizes
@@ -630,7 +630,7 @@ MOST_KEPT = 64  # kinds of arguments whose launches are kept, as many as a compi
 ShapedArray = tuple[str, tuple[int, ...], list[int]]  # name, shape, and this without dimensions of size 1
 
 
-@dataclass(frozen=True)
+@immutable
 class BoundCall:
     """Compile that serves arguments of one kind, looked up once something is launched."""
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, takewhile, zip_longest
 from math import inf
 from pathlib import Path
@@ -19,7 +19,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size, Var
 from ...ir.facts.layout import params, thread_count
-from ...ir.node import Node, contents
+from ...ir.node import Node, contents, immutable
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding
 from ...ir.substitute import substitute, with_hints, with_sizes
@@ -53,7 +53,7 @@ from ..store.store import (
 SCHEDULING = ("loop", "tile")
 
 
-@dataclass(frozen=True)
+@immutable
 class Origin:
     """Origin of the schedule of a kernel of Loop IR.
 
@@ -84,7 +84,7 @@ class Origin:
 Schedules = Callable[[Kernel, "Scheduler", Shaped], tuple[Program | None, Origin]]
 
 
-@dataclass(frozen=True)
+@immutable
 class Scheduler:
     """Rules and target of a compile, the trace that the compile fills, and the store of schedules.
 

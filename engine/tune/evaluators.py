@@ -36,7 +36,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp.loop import run
 from ...ir.interp.torch import in_tf32
 from ...ir.loop import For
-from ...ir.node import nodes
+from ...ir.node import immutable, nodes
 from ...ir.program import Block, Kernel, Param, delivered, supplied
 from ...ir.sizes import sizes_in, telling
 from ...ir.verify.kernel import problems
@@ -62,7 +62,7 @@ Tensors = dict[str, Tensor]
 Expected = dict[str, tuple[Tensor, Tensor | None, Tensor]]
 
 
-@dataclass(frozen=True)
+@immutable
 class TuningSubject:
     """Program with inputs and reference values. tensors: inputs by name, on the CPU."""
 
@@ -154,7 +154,7 @@ ORDERS = (0, 2)  # of the threads in the blocks that are looked at closely
 CLOSELY = ("first", "last", "ragged")
 
 
-@dataclass(frozen=True)
+@immutable
 class Verdict:
     """Result of a correctness check. how: the compared part; finding: the error, "" if there is none."""
 
@@ -219,7 +219,7 @@ def _verdict(made: Launched) -> Verdict:
 # (`scheduling.predictions`).
 
 
-@dataclass(frozen=True)
+@immutable
 class PredictingEvaluator:
     """Evaluator that needs no GPU. registers: of a thread, by kernel, if an assembler reported them."""
 

@@ -14,6 +14,7 @@ from operator import itemgetter
 from time import monotonic
 
 from ...ir.diagnostic import DplcError
+from ...ir.node import immutable
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import RuleSite
 from ..schedule.scheduling import microseconds, refusal
@@ -38,7 +39,7 @@ ELSEWHERE = 1 / 4  # how often a search leaves the fusion variant of its best sc
 NEAR = 0.2  # largest difference in reward of a fusion variant that may still win: 2.2 times as slow
 
 
-@dataclass(frozen=True)
+@immutable
 class Tried:
     """Evaluated candidate. parts: the schedules of the kernels, the number of launches and the score of each."""
 
@@ -204,7 +205,7 @@ SHARE = 0.1  # of the time of a search, for checks before its end
 FIRST = 0.3  # seconds that the first check is expected to take: a short search checks at its end only
 
 
-@dataclass(frozen=True)
+@immutable
 class Budget:
     """Limits of a search: tries, distinct programs, seconds, and programs without an improvement. None: no limit."""
 
@@ -214,7 +215,7 @@ class Budget:
     patience: int | None = None
 
 
-@dataclass(frozen=True)
+@immutable
 class SearchOptions:
     """Options of a search. free: the passes that the search decides, None for all; check: run the winner and check it.
 

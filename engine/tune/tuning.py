@@ -20,6 +20,7 @@ import msgspec
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
+from ...ir.node import immutable
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ..api import Compiled
@@ -303,7 +304,7 @@ def store_variant(
 # in its outcome, and the others continue.
 
 
-@dataclass(frozen=True)
+@immutable
 class Job:
     """One kernel of Loop IR to tune. names: of the cases that need it, `case:kernel`.
 
@@ -346,7 +347,7 @@ def guarded(tune_one: TuneOne, job: Job) -> JobOutcome:
 # ---- what there is to tune
 
 
-@dataclass(frozen=True)
+@immutable
 class TuningProgram:
     """Case: its name, and the kernels of each of its fusion variants. The rules decide variant 0."""
 
@@ -490,7 +491,7 @@ def evaluator_for(machine: Target, options: SearchOptions) -> AbstractContextMan
 # ---- choosing the fusion variant of a program
 
 
-@dataclass(frozen=True)
+@immutable
 class ChosenWay:
     """Chosen fusion variant.
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from textwrap import indent
@@ -14,6 +14,7 @@ from typing import Any
 
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError, Source
+from ...ir.node import immutable
 from ...ir.text.parse import parse
 from ..kernels.examples import run_example, run_examples
 from ..language import core as s
@@ -31,7 +32,7 @@ from .run import Checkers, CheckOptions, check_rule, named_numbers, smallest, us
 FIRES = "fires, but should refuse"  # of an example that a rule without its guard does not refuse
 
 
-@dataclass(frozen=True)
+@immutable
 class Result:
     """One mutant, and how it was detected.
 
@@ -48,7 +49,7 @@ class Result:
     legal: int = 0
 
 
-@dataclass(frozen=True)
+@immutable
 class Survey:
     """All mutants of a rule."""
 

@@ -11,12 +11,13 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import combinations_with_replacement, islice, permutations, product
 from typing import Any
 
 from ...ir.expr import COMPARISONS
+from ...ir.node import immutable
 from ..language.core import (
     Apply,
     AxisItem,
@@ -332,7 +333,7 @@ class Solver:
 # ---- What proving says about a rule.
 
 
-@dataclass(frozen=True)
+@immutable
 class Refuted:
     """Counterexample to a claim.
 
@@ -343,7 +344,7 @@ class Refuted:
     numbers: dict[str, int]
 
 
-@dataclass(frozen=True)
+@immutable
 class Proof:
     """One rule. proved: its claims that hold; refuted: a claim that does not; open: why others are not decided."""
 
@@ -388,7 +389,7 @@ def proof_lines(proofs: Iterable[tuple[str, Proof]], each: bool) -> list[str]:
 # digit, and proved to be one.
 
 
-@dataclass(frozen=True)
+@immutable
 class LoopRange:
     """A loop or an axis: `name` takes start, start + step, .. below the product of the extents.
 
@@ -403,7 +404,7 @@ class LoopRange:
     step: Syntax | None = None
 
 
-@dataclass(frozen=True)
+@immutable
 class RunOccurrence:
     """One occurrence of a run, with the loops and conditions around it.
 
@@ -431,8 +432,11 @@ class RunOccurrence:
         return next((move.right for move in self.moves if expression(move.left) == text), old.form)
 
 
+OUTERMOST = RunOccurrence()
+
+
 def occurrences(
-    block: Iterable[Syntax], lets: Mapping[str, Syntax], around: RunOccurrence = RunOccurrence()
+    block: Iterable[Syntax], lets: Mapping[str, Syntax], around: RunOccurrence = OUTERMOST
 ) -> Iterator[RunOccurrence]:
     """Yield the runs of a pattern or a template, in order."""
     for node in block:

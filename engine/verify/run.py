@@ -13,13 +13,13 @@ import random
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from ...ir.diagnostic import DplcError
+from ...ir.node import immutable
 from ..language import core as s
 from ..language.check import load_facts, require
 from ..language.core import walk
@@ -139,7 +139,7 @@ def named_numbers(rule: Rule) -> tuple[int | float, ...]:
 BORROWED = 24  # examples of other rules that a statement rule is tried on
 
 
-@dataclass(frozen=True)
+@immutable
 class CheckOptions:
     """Options of `dplc check`.
 

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 from ...codegen.target import target
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, Source, Span
+from ...ir.node import immutable
 from ...ir.text.parse import parse
 from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..kernels.examples import run_examples
@@ -60,7 +60,7 @@ _DECLARATION = re.compile(  # its documentation and attributes, with remarks and
 _NAMES = re.compile(r"^(?:override +)?(?:rule|number|fact|form|guards) +(\w+)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@immutable
 class Chunk:
     """Declaration with its documentation. start: its first line, from 0; text: its lines."""
 
@@ -393,7 +393,7 @@ def _about_constant(word: str) -> str:
 # ---- Definitions and references.
 
 
-@dataclass(frozen=True)
+@immutable
 class FilePlace:
     """Range in a file, with the text before it on its line. Lines and columns count from 0."""
 
@@ -487,7 +487,7 @@ Chosen = list[tuple[RuleSet, list[Rule]]]  # rules to run, each with the rule se
 Counts = dict[str, dict[str, int]]  # of each rule: its firings in each case of a suite in which it fires
 
 
-@dataclass(frozen=True)
+@immutable
 class Request:
     """Run of a rule file as it is in the editor.
 
@@ -541,7 +541,7 @@ class Request:
         return Answer(f"{len(counts)} rules fire in {self.suite.name}", counts=counts)
 
 
-@dataclass(frozen=True)
+@immutable
 class Answer:
     """Result of a run: a label for the lens, a message for the user, and the errors to show."""
 

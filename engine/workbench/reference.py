@@ -13,7 +13,7 @@ import re
 import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +25,7 @@ from ...ir.expr import Var
 from ...ir.functions import CAST, FUNCTIONS
 from ...ir.kernel import VALUES as ADDRESSES
 from ...ir.monoid_texts import TEXTS
-from ...ir.node import Field, walk
+from ...ir.node import Field, immutable, walk
 from ...ir.program import Param, TensorType
 from ...ir.substitute import substitute
 from ...ir.text.parse import parse
@@ -51,7 +51,7 @@ VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
 LEVELS_OF = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "tensor": ("torch", "tensor")}
 
 
-@dataclass(frozen=True)
+@immutable
 class WordField:
     """Field of a statement, a value or an op. default: as it is written, "" for a required field."""
 
@@ -65,7 +65,7 @@ class WordField:
         return f"{self.sort}, else {self.default}" if self.default else self.sort
 
 
-@dataclass(frozen=True)
+@immutable
 class Word:
     """Name that a rule may use.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from .. import expr as e
@@ -17,7 +16,7 @@ from ..kernel import Element
 from ..loop import LOOP_ROLES
 from ..monoid_texts import NAMES as MONOIDS
 from ..names import sort_word, with_article
-from ..node import Field, Node
+from ..node import Field, Node, immutable
 from ..program import Param, Stmt
 from ..tile import AXIS_ROLES, VIAS
 from .parse import arithmetic, extent
@@ -88,7 +87,7 @@ def owners() -> dict[str, type[Node]]:
 # Shapes: the fields that the text of a statement or an axis mentions, in programs and in patterns.
 
 
-@dataclass(frozen=True)
+@immutable
 class Shape:
     """Fields of a statement as the text mentions them, by field name.
 

@@ -7,7 +7,7 @@ gather) is not checked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeGuard
 
 from ..expr import Binary, Var, add, free_names, is_int, linear, multiply, negate, only_sizes, subtract
@@ -17,7 +17,7 @@ from ..functions import FUNCTIONS
 from ..kernel import Element
 from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
-from ..node import Expr, distinct, nodes
+from ..node import Expr, distinct, immutable, nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import at_ends, interval
 from ..sizes import Interval, has_sizes
@@ -36,7 +36,7 @@ def problems(kernel: Kernel) -> tuple[str, ...]:
     return tuple(check.found)
 
 
-@dataclass(frozen=True)
+@immutable
 class Scope:
     """Facts known at a block: names, their ranges, and the guards around it (each reads `e <= 0`).
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -13,7 +12,7 @@ from ....ir import expr as e
 from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.kernel import Element
 from ....ir.loop import If, Let, Load
-from ....ir.node import Field, Node, contents, names_in, replace
+from ....ir.node import Field, Node, contents, immutable, names_in, replace
 from ....ir.program import Block, Stmt
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
@@ -214,7 +213,7 @@ def sticky(cls: type[Node]) -> str:
     return f"@{cls.__name__}"
 
 
-@dataclass(frozen=True)
+@immutable
 class Pattern:
     """Compiled pattern.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import chain, count, filterfalse
 from typing import Any
@@ -27,7 +27,7 @@ from ....ir.facts.index import operate
 from ....ir.functions import category, promote
 from ....ir.interp.torch import operator
 from ....ir.names import unused
-from ....ir.node import contains, nodes
+from ....ir.node import contains, immutable, nodes
 from ....ir.program import Param, TensorType
 from ....ir.ranges import where_decided
 from ....ir.schemas import DTYPES as SCHEMA_DTYPES
@@ -250,7 +250,7 @@ class TorchRule:
 Refused = tuple[Rule, TorchOp, NotApplicable]  # a rule for an op that the rule did not take, and why
 
 
-@dataclass(frozen=True)
+@immutable
 class Lowered:
     """Lowered program: `graph`.
 

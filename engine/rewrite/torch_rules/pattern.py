@@ -17,7 +17,7 @@ from ....ir.dtypes import DTYPES
 from ....ir.expr import Axis, Binary, Sum, Var
 from ....ir.functions import FUNCTIONS
 from ....ir.interp import tensor as meaning
-from ....ir.node import Expr, Node, nodes, walk
+from ....ir.node import Expr, Node, immutable, nodes, walk
 from ....ir.program import TensorType
 from ....ir.schemas import PARTS, Overload
 from ....ir.sizes import known_at_launch
@@ -131,14 +131,14 @@ class AxisSlot:
     bound: bool = False  # a Reduce sweeps it
 
 
-@dataclass(frozen=True)
+@immutable
 class Exactly:
     """An axis put at a position on purpose: it may be shorter than the dimension (the start of a slice)."""
 
     axis: Axis
 
 
-@dataclass(frozen=True)
+@immutable
 class Producer:
     """An op that gives several tensors; its results are read with Getitem."""
 
@@ -253,7 +253,7 @@ def _same(a: Any, b: Any) -> bool:
 # alone. On a GPU that would need a synchronisation, so dplc checks nothing there.
 
 
-@dataclass(frozen=True)
+@immutable
 class Bound:
     """Bound on the values of a term: indices from low to end-1, by the rule of an op, which the user wrote at span.
 
