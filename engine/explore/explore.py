@@ -24,7 +24,7 @@ from ...ir.facts.dataflow import Dataflow, read_again
 from ...ir.functions import FUNCTIONS
 from ...ir.names import unused
 from ...ir.node import immutable
-from ...ir.program import Kernel
+from ...ir.program import Kernel, Module
 from ...ir.sizes import at_hint, has_sizes
 from ...ir.tensor import (
     Const,
@@ -252,7 +252,7 @@ def is_leaf(term: Term) -> bool:
 # but by doing it.
 
 
-Scheduling = Callable[[tuple[Kernel, ...]], tuple[Kernel, ...]]  # Loop IR to Kernel IR, by the rules
+Scheduling = Callable[[Module], Module]  # Loop IR to Kernel IR, by the rules
 
 
 @immutable

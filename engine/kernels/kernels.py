@@ -15,7 +15,7 @@ from ...ir.expr import Axis, Binary, add, both, extents_of, multiply
 from ...ir.facts.index import operate
 from ...ir.facts.layout import SECTOR, WORD
 from ...ir.node import Expr, immutable
-from ...ir.program import PRECISIONS, BufferPart, Kernel, Param, TensorType
+from ...ir.program import PRECISIONS, BufferPart, Kernel, Module, Param, TensorType
 from ...ir.schemas import LOOP
 from ...ir.sizes import at_hint
 from ...ir.tensor import (
@@ -142,7 +142,7 @@ class Plan:
     """
 
     name: str
-    kernels: tuple[Kernel, ...]
+    kernels: Module
     inputs: tuple[Param, ...]
     outputs: tuple[Param, ...]
     temporaries: tuple[Param, ...]
@@ -507,7 +507,7 @@ class Buffers:
     temporaries: tuple[Param, ...]
 
 
-def launches_of(plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...]) -> Steps:
+def launches_of(plan: Plan, shared: Sharing, kernels: Module) -> Steps:
     """Return the launches of a program in order, each kernel of Loop IR a chain of them."""
     return steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
 

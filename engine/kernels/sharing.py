@@ -16,7 +16,7 @@ from ...ir.expr import Axis, Size, extents_of
 from ...ir.facts.dataflow import structure_of
 from ...ir.names import unused
 from ...ir.node import Expr, Node, immutable, memoised, nodes
-from ...ir.program import Kernel, Param
+from ...ir.program import Kernel, Module, Param
 from ...ir.substitute import with_sizes
 from ...ir.tensor import Term, axes, operands, postorder
 from .lift import BufferLayout, Write
@@ -93,9 +93,9 @@ class Sharing:
     for every launch. launches: the kernels as the program launches them, each with the names of its own buffers.
     """
 
-    kernels: tuple[Kernel, ...]
+    kernels: Module
     place: tuple[int, ...]
-    launches: tuple[Kernel, ...]
+    launches: Module
 
 
 def share(launches: Sequence[Kernel]) -> Sharing:

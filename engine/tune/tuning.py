@@ -21,7 +21,7 @@ import msgspec
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.node import immutable
-from ...ir.program import Kernel
+from ...ir.program import Kernel, Module
 from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.bench import WHOLE, assembler, work_of
@@ -353,7 +353,7 @@ class TuningProgram:
 
     name: str
     fusing: Fusing
-    ways: Mapping[int, tuple[Kernel, ...]]
+    ways: Mapping[int, Module]
 
 
 def program_of(
@@ -364,7 +364,7 @@ def program_of(
     Raises DplcError for a program that the rules cannot compile.
     """
     fusing = Fusing(compiler.values(captured), top, tensors)
-    built: dict[int, tuple[Kernel, ...]] = {}
+    built: dict[int, Module] = {}
     for way, named in enumerate(fusing.ways()):
         try:
             built[way] = tuple(named.kernels())

@@ -17,7 +17,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Size, Undecided, add, multiply, subtract
 from ...ir.loop import For
 from ...ir.node import Expr, Node, nodes, values
-from ...ir.program import Kernel
+from ...ir.program import Kernel, Module
 from ...ir.sizes import highest, numbers
 from ...ir.substitute import with_sizes
 from ...ir.tensor import TensorGraph, axes, postorder
@@ -78,7 +78,7 @@ def _scaled(number: int, size: Size) -> Expr:
     return multiply(number // size.hint, size) if number % size.hint == 0 else number
 
 
-def _kernels(program: tuple[Kernel, ...], size: Size, dice: Random) -> WithSize | None:
+def _kernels(program: Module, size: Size, dice: Random) -> WithSize | None:
     """Replace the hint of a size in kernels by the size; in the extents of buffers, replace its multiples too."""
 
     def sized(kernel: Kernel) -> Kernel:
@@ -89,7 +89,7 @@ def _kernels(program: tuple[Kernel, ...], size: Size, dice: Random) -> WithSize 
     return None if any(map(wellformed, made)) else (made, at_numbers(made, size), size)
 
 
-def _open(program: tuple[Kernel, ...]) -> list[int]:
+def _open(program: Module) -> list[int]:
     """Return the extents that may be sizes: those of blocks and loops, not those of anything that a block holds."""
     loops, every = list(nodes(program, For)), list(nodes(program, Axis))
     free = [loop.stop for loop in loops] + [axis.extent for axis in every if axis.role == "BLOCK"]

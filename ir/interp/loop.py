@@ -17,7 +17,7 @@ import numpy as np
 from ..facts.structure import Path, accumulator_scopes, value_dtypes
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import Monoid, monoid
-from ..program import Block, Kernel
+from ..program import Block, Kernel, Module
 from .scalar import (
     Memory,
     ScheduleError,
@@ -94,7 +94,7 @@ LARGEST = 1 << 21  # elements of one array; longer reductions run step by step
 
 
 def run(
-    kernels: tuple[Kernel, ...],
+    kernels: Module,
     inputs: Mapping[str, Any],
     stores: Memory | None = None,
     only: Mapping[str, Any] | None = None,

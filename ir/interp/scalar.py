@@ -16,7 +16,7 @@ from ..dtypes import FLOATS, INTEGERS
 from ..expr import Binary, Call, Not, Sum, Var
 from ..functions import DTYPES, FUNCTIONS, SELECT, identity, whole
 from ..node import each_once
-from ..program import Kernel, Param
+from ..program import Kernel, Module, Param
 from ..text.print_statements import print_head
 
 Memory = dict[str, np.ndarray]  # {buffer: its elements}
@@ -109,7 +109,7 @@ def start_value(fn: str, dtype: str) -> Any:
 
 
 def run_each(
-    kernels: tuple[Kernel, ...],
+    kernels: Module,
     inputs: Mapping[str, Any],
     stores: Memory | None,
     launch: Callable[[Kernel, Memory, Memory], None],
@@ -134,7 +134,7 @@ def run_each(
     return memory
 
 
-def _memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> Memory:
+def _memory_of(kernels: Module, inputs: Mapping[str, Any]) -> Memory:
     """Return the buffers before the first kernel: the inputs in the kinds and shapes that the kernels declare."""
     made = {param.name for kernel in kernels for param in kernel.outs}
     declared = {p.name: p for kernel in kernels for p in kernel.ins if p.name not in made}
@@ -159,7 +159,7 @@ def _empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
     return np.full(param.shape, poison, KINDS[param.dtype]), np.zeros(param.shape, np.int64)
 
 
-def check_stores(counts: Memory, kernel: Kernel, kernels: tuple[Kernel, ...] = ()) -> None:
+def check_stores(counts: Memory, kernel: Kernel, kernels: Module = ()) -> None:
     """Check that every element of a result is stored exactly once.
 
     A float result that another one of `kernels` reads may lack elements. They are NaN, and a kernel that reads one

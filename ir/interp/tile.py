@@ -24,7 +24,7 @@ from ..facts.structure import Path, accumulator_scopes, summary, value_dtypes, v
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..node import nodes
-from ..program import Block, Kernel
+from ..program import Block, Kernel, Module
 from ..tile import (
     AlongAxes,
     Collective,
@@ -337,7 +337,7 @@ def in_step(tile: Tile, places: Mapping[str, Any], blocks: int) -> Iterator[np.n
 BATCH = 1 << 18  # lanes that run at once
 
 
-def run(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, stores: Memory | None = None) -> Memory:
+def run(kernels: Module, inputs: Mapping[str, Any], seed: int = 0, stores: Memory | None = None) -> Memory:
     """Return all buffers after the kernels, which run in order. A kernel without a Tile runs as Loop IR.
 
     stores: as of `run_each`.

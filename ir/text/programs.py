@@ -11,13 +11,14 @@ from ..diagnostic import DplcError, Source, did_you_mean
 from ..expr import Size
 from ..node import Node
 from ..program import LEVELS, PRECISIONS, Kernel
+from ..sizes import Binding
 from ..tensor import TensorGraph
 from ..torch import TorchGraph
 from . import syntax as s
 from .parse import parse
 from .print_statements import print_block, print_value
 from .read_statements import read_block, read_params
-from .sizes import Binding, declared, print_sizes, settled
+from .sizes import declared, print_sizes, settled
 from .tensor import print_graph, read_graph
 from .torch import print_torch_graph, read_torch_graph
 

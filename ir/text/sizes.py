@@ -13,7 +13,7 @@ from typing import Any
 from ..diagnostic import DplcError, Span
 from ..expr import Size
 from ..node import Node
-from ..sizes import sizes_in
+from ..sizes import Binding, sizes_in
 from .parse import LARGEST_EXTENT
 from .print_statements import print_expr
 from .syntax import (
@@ -32,8 +32,6 @@ from .syntax import (
     Unit,
     rebuilt,
 )
-
-Binding = Mapping[str, int]
 
 
 def print_sizes(unit: Node) -> Iterator[str]:

@@ -14,7 +14,7 @@ from ....ir.expr import Axis, Var
 from ....ir.facts.layout import bound_ranges, tile_of
 from ....ir.loop import For
 from ....ir.node import Node, memoised, names_in, replace
-from ....ir.program import Block, Kernel
+from ....ir.program import Block, Kernel, Module
 from ....ir.ranges import Ranges
 from ....ir.sizes import Interval
 from ....ir.text.read_statements import CONSTANTS
@@ -37,7 +37,7 @@ def descended(block: Any, path: Path) -> tuple[tuple[Any, ...], Any]:
 class Site:
     """A block of a program: `program[path[0]].body[path[1]].body ...`. An empty path is the module itself."""
 
-    program: tuple[Kernel, ...]
+    program: Module
     path: Path
     target: Target
 
