@@ -16,8 +16,7 @@ from torch import Tensor
 from ..codegen.arrays import as_tensor, is_tensor, torch_dtype
 from ..codegen.kernel import Program
 from ..codegen.launch import CudaExecutor, Executor, executor
-from ..codegen.target import Target, target_of
-from ..codegen.target import target as find_target
+from ..codegen.target import Target, target as find_target, target_of
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from .capture.capture import capture
 from .capture.fx_rewrites import Function

@@ -41,8 +41,7 @@ from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Span, UsageError, no_such
 from ..ir.ranges import Narrower
-from .api import Compiled, compile_options
-from .api import compile as compile_function
+from .api import Compiled, compile as compile_function, compile_options
 from .capture.decompositions import derived, table
 from .capture.export import explain
 from .capture.fx_rewrites import (

@@ -32,8 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .dtypes import DTYPES as NAMES
-from .dtypes import FLOATS, INTEGERS, NARROW, SMALL_FLOATS, toml_table
+from .dtypes import DTYPES as NAMES, FLOATS, INTEGERS, NARROW, SMALL_FLOATS, toml_table
 from .monoid_texts import PARTS, part_identity
 
 # ---- functions that neither numpy nor Python has

@@ -24,8 +24,7 @@ from torch._C._functorch import TransformType
 from torch._functorch import predispatch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
-from torch.fx import GraphModule, Node
-from torch.fx import config as fx_config
+from torch.fx import GraphModule, Node, config as fx_config
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Argument, Target

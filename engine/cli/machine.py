@@ -8,8 +8,7 @@ from textwrap import fill
 
 import torch
 
-from ...codegen.target import devices, load_device
-from ...codegen.target import target as find_target
+from ...codegen.target import devices, load_device, target as find_target
 from ...ir.diagnostic import UsageError, did_you_mean
 from ...ir.schemas import aten_name, names
 from ..bench.records import read_results

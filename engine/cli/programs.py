@@ -35,8 +35,7 @@ from ...ir.kernel import Launch
 from ...ir.node import Node
 from ...ir.program import LEVELS, Kernel, Module, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
-from ...ir.tensor import TensorGraph, dtype, inputs
-from ...ir.tensor import delivered as delivered_outputs
+from ...ir.tensor import TensorGraph, delivered as delivered_outputs, dtype, inputs
 from ...ir.text.programs import print_program, read_program, sizes_of
 from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
@@ -54,8 +53,7 @@ from ..kernels.kernels import Plan
 from ..kernels.tracing import trace_lowering
 from ..language.pipeline import PIPELINES
 from ..language.rule import Rule, pass_name
-from ..rewrite.statements.driver import names_of, tell_unheard
-from ..rewrite.statements.driver import only as only_steps
+from ..rewrite.statements.driver import names_of, only as only_steps, tell_unheard
 from ..rewrite.terms.rewriter import TermRules, mentions_mat
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import EACH, PREFIXES, Event, Firing, Trace, lines_of

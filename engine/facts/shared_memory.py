@@ -56,12 +56,12 @@ from ...ir.facts.warp_accesses import (
     RangedBlock,
     at_lanes,
     box_of,
+    footprints as find_footprints,
     lane_values,
+    lies_in as find_lies_in,
     region,
     requests,
 )
-from ...ir.facts.warp_accesses import footprints as find_footprints
-from ...ir.facts.warp_accesses import lies_in as find_lies_in
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.names import unused
 from ...ir.node import names_in, replace

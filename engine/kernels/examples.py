@@ -12,8 +12,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ...codegen.target import Target
-from ...codegen.target import target as target_named
+from ...codegen.target import Target, target as target_named
 from ...ir.compose import rebuilt
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var

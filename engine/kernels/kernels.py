@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import Any
 
-from ...codegen.target import Target
-from ...codegen.target import target as default_target
+from ...codegen.target import Target, target as default_target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, add, both, extents_of, multiply
 from ...ir.facts.index import operate

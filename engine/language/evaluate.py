@@ -12,8 +12,7 @@ from itertools import chain
 from typing import Any
 
 from ...codegen.target import Target
-from ...ir import expr as e
-from ...ir import schemas
+from ...ir import expr as e, schemas
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import toml_table
 from ...ir.expr import Undecided
@@ -36,6 +35,7 @@ from ...ir.text.syntax import (
     Member,
     NameOf,
     Nodes,
+    Number as NumberSyntax,
     Operation,
     Prefix,
     Run,
@@ -44,7 +44,6 @@ from ...ir.text.syntax import (
     Text,
     walk,
 )
-from ...ir.text.syntax import Number as NumberSyntax
 
 Value = Any  # of the rule language: a number, a text, a list, a node of an IR, a record of a fact
 Environment = dict[str, Value]

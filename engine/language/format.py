@@ -26,11 +26,11 @@ from ...ir.text.syntax import (
     OneOf,
     Pipeline,
     Rewrite,
+    Rule as RuleSyntax,
     Syntax,
     Without,
     rebuilt,
 )
-from ...ir.text.syntax import Rule as RuleSyntax
 from .rule import Rule
 from .rule_files import TOKEN, within_limits
 from .spelling import INDENT, block, expression, items, spelled, statement

@@ -36,12 +36,12 @@ from ...ir.text.syntax import (
     PickClause,
     Pipeline,
     Rewrite,
+    Rule as RuleSyntax,
     Syntax,
     Without,
     walk,
     words_in,
 )
-from ...ir.text.syntax import Rule as RuleSyntax
 from .core import AxisTerm, ValueTerm, definitions, lefts
 from .definitions import (
     Numbers,

@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 from ...codegen.cache import cached, digest
 from ...codegen.compiler import BuildError
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
-from ...ir.text import equations as eq
-from ...ir.text import syntax as s
+from ...ir.text import equations as eq, syntax as s
 from ...ir.text.parse import parse
 from ...ir.text.syntax import children, parts
 from .elaborate import elaborated

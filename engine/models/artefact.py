@@ -40,8 +40,7 @@ from ...codegen.cuda import print_cuda, safe_kernel_name
 from ...codegen.emulator.executor import EmulatorExecutor
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import executor, memory_of
-from ...codegen.target import Target
-from ...codegen.target import target as find_target
+from ...codegen.target import Target, target as find_target
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import FLOAT_NAMES
 from ...ir.expr import Size, only_sizes
@@ -69,9 +68,9 @@ from .compiling import (
     Figures,
     ModelShape,
     compile_call,
+    compile_model as compile_source,
     vocabulary,
 )
-from .compiling import compile_model as compile_source
 from .plan_file import (
     DAMAGED,
     FURTHEST,

@@ -26,8 +26,7 @@ from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
-from ...codegen.target import Target
-from ...codegen.target import target as find_target
+from ...codegen.target import Target, target as find_target
 from ...ir.diagnostic import DplcError, first_line
 from ...ir.interp import torch as meaning
 from ...ir.kernel import Loop, Replicate

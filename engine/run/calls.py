@@ -27,8 +27,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names, multiple_of
-from ...ir.interp import tensor as meaning
-from ...ir.interp import torch as torch_meaning
+from ...ir.interp import tensor as meaning, torch as torch_meaning
 from ...ir.loop import For, Load, Store
 from ...ir.node import immutable, nodes
 from ...ir.program import Block, Kernel, Param

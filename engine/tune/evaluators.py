@@ -29,8 +29,7 @@ from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
 from ...codegen.judge import Judgement, judge
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.pack.runner import WorkerGone, WorkerProcess, gpu_speeds
-from ...codegen.pack.worker import BoundProgram, EventTimer
-from ...codegen.pack.worker import serve as serve_worker
+from ...codegen.pack.worker import BoundProgram, EventTimer, serve as serve_worker
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.interp.loop import run

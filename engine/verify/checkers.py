@@ -17,8 +17,7 @@ from ...codegen.target import Target, devices, load_device, target
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import FLOATS
 from ...ir.expr import extents_of
-from ...ir.interp import loop, tensor
-from ...ir.interp import torch as torch_meaning
+from ...ir.interp import loop, tensor, torch as torch_meaning
 from ...ir.monoids import of_part
 from ...ir.node import Value, replace
 from ...ir.program import Block, Kernel, Module, Param

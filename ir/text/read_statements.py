@@ -6,9 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import expr as e
-from .. import kernel as kernel_ir
-from .. import loop, tile
+from .. import expr as e, kernel as kernel_ir, loop, tile
 from ..atoms import ATOMS
 from ..diagnostic import DplcError, did_you_mean
 from ..functions import DTYPES, FUNCTIONS

@@ -17,9 +17,7 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.dynamic_shapes import MOST_TRIED
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.expr import Size
-from dplc.ir.verify import kernel as kernel_rules
-from dplc.ir.verify import loop as loop_rules
-from dplc.ir.verify import tensor as tensor_rules
+from dplc.ir.verify import kernel as kernel_rules, loop as loop_rules, tensor as tensor_rules
 
 ROWS = "n = dim(s, 1..4096, hint=512)\nx = torch.randn(n, 40)\n"
 OF_ROWS = """

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan

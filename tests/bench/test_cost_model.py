@@ -17,8 +17,7 @@ import pytest
 import torch
 from drawing import some
 from emulated import check
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target

@@ -8,8 +8,7 @@ import pytest
 import torch
 from capture_checks import assert_means, check_lowering, data, ops
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dplc
 from dplc.engine.capture.capture import bits, capture, capture_text, fold

@@ -9,8 +9,7 @@ import pytest
 import torch
 from drawing import draws
 from dynamo_checks import ALL_COMPILED, compare, with_gradient
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import func
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 

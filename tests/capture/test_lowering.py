@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from capture_checks import check_lowering
 from drawing import draws
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from lowering_cases import UNARY, WHOLE
 from torch_programs import torch_programs
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dplc.codegen.cuda import Printer, print_cuda
 from dplc.codegen.emulator.executor import EmulatorExecutor

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.judge import GATE, judge

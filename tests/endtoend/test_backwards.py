@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_transposed import compiled, is_right
 
 from dplc.ir.expr import Var, total

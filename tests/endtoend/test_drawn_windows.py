@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from drawing import draws
-from hypothesis import HealthCheck, event, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, event, given, settings, strategies as st
 from test_transposed import compiled, is_right
 
 from dplc.ir.facts.structure import summary

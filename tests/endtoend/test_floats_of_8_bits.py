@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from products_of_halves import atoms, near
 
 import dplc

@@ -12,8 +12,7 @@ import torch
 from drawing import draws
 from expressions import EXPRESSIONS
 from halves import GROUPS
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dplc.codegen.judge import judge
 from dplc.codegen.target import target

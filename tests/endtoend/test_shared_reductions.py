@@ -11,8 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_transposed import is_right
 
 import dplc

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_transposed import compiled, is_right
 
 import dplc

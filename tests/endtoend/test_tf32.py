@@ -9,8 +9,7 @@ import pytest
 import torch
 from command_line import Command
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.nn import functional
 
 import dplc as package

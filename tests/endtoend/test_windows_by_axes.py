@@ -8,8 +8,7 @@ import math
 
 import pytest
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_transposed import compiled, is_right, run_right
 
 from dplc.codegen.target import target

@@ -19,8 +19,7 @@ from exploring import (
     random_data,
     tools,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_programs import data_for
 
 from dplc.engine.explore.explore import exported

@@ -20,8 +20,7 @@ from exploring import (
     tools,
     values,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_programs import data_for
 
 from dplc.engine.explore.explore import Exploration, KernelPricer

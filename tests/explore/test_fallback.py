@@ -11,8 +11,7 @@ import pytest
 import torch
 from drawing import draws
 from exploring import H100, assert_right, exploration_of, explored, random_data, shared_lowering, values
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dplc
 from dplc.engine.compiler import Values

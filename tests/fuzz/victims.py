@@ -41,8 +41,7 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import StoredSchedules
 from dplc.engine.schedule.space import Space
 from dplc.engine.store.store import SqliteStore, Tuned, key_of
-from dplc.ir.diagnostic import DplcError
-from dplc.ir.diagnostic import Source as Text
+from dplc.ir.diagnostic import DplcError, Source as Text
 from dplc.ir.text.parse import parse
 from dplc.ir.text.programs import read_program
 from dplc.ir.verify.kernel import problems

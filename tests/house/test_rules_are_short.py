@@ -10,8 +10,7 @@ from typing import NamedTuple
 from dplc.engine.language.format import logical_lines
 from dplc.engine.language.typed_slots import every
 from dplc.ir.diagnostic import Source
-from dplc.ir.text import equations as eq
-from dplc.ir.text import syntax as s
+from dplc.ir.text import equations as eq, syntax as s
 from dplc.ir.text.parse import parse
 
 MOST, MOST_OF_SIXTEEN = 40, 25

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dplc
 from dplc.ir.expr import Call, Size, add, floordiv, multiply, negate

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dplc.ir import compose
 from dplc.ir.expr import COMPARISONS, Axis, Binary, Not, Sum, binary, linear

@@ -1,11 +1,9 @@
 """`parse(print(p)) is p` for every program: Loop and Tile IR, drawn by Hypothesis."""
 
 from drawing import draws
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dplc.ir import expr as e
-from dplc.ir import loop, tile
+from dplc.ir import expr as e, loop, tile
 from dplc.ir.program import Kernel, Param
 from dplc.ir.text.programs import print_program, read_program
 

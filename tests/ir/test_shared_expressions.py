@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from growing import DEPTH, GROWING, GROWTH, MOST, TooMany, calls_of, grown
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dplc.codegen
 import dplc.ir
 from dplc.codegen import dtypes as c_types
 from dplc.codegen.materialise import expressions
-from dplc.ir import compose, expr, node, ranges, sizes
-from dplc.ir import substitute as names
+from dplc.ir import compose, expr, node, ranges, sizes, substitute as names
 from dplc.ir.expr import Axis, Binary, Call, Size, Var, compare
 from dplc.ir.facts import index, layout, structure
 from dplc.ir.interp import scalar

@@ -7,19 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from dplc.ir.interp import loop, tile
-from dplc.ir.interp import tensor as meaning
+from dplc.ir.interp import loop, tensor as meaning, tile
 from dplc.ir.interp.loop import combined, fold_tuples, lifted
 from dplc.ir.interp.scalar import ScheduleError, evaluate
 from dplc.ir.monoid_texts import NAMES, ORDERED, OVER_PARTS
 from dplc.ir.monoids import monoid
 from dplc.ir.text.programs import print_program, read_program
-from dplc.ir.verify import loop as verify_loop
-from dplc.ir.verify import tensor as verify_tensor
-from dplc.ir.verify import tile as verify_tile
+from dplc.ir.verify import loop as verify_loop, tensor as verify_tensor, tile as verify_tile
 
 numbers = st.floats(-30, 30)
 elements = st.lists(st.tuples(numbers | st.just(-np.inf), numbers), min_size=1, max_size=12)

@@ -21,8 +21,7 @@ from dplc.ir.program import Kernel, Stmt
 from dplc.ir.text.print_statements import print_statement
 from dplc.ir.text.programs import read_program
 from dplc.ir.tile import STATEMENTS, Collective, Tile
-from dplc.ir.verify import kernel as kernels
-from dplc.ir.verify import loop, tile
+from dplc.ir.verify import kernel as kernels, loop, tile
 
 LOOP = """
 kernel f(x: f32[8, 16], n: i64[8]) -> y: f32[8]:

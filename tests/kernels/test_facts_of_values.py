@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 from built_in import rules_in
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_programs import GATHERING, data_for, program
 
 from dplc.codegen.target import target

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from compared import judged
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dplc.engine.kernels.index_maps import uncut_outputs
 from dplc.ir.compose import remap

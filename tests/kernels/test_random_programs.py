@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from built_in import compiled
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_programs import GATHERING, STEPS, data_for, program
 
 from dplc.engine.kernels.kernels import compile_graph

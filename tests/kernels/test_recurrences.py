@@ -8,8 +8,7 @@ import pytest
 import torch
 from compared import judged
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dplc
 from dplc.codegen.target import target

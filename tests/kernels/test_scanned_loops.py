@@ -9,8 +9,7 @@ import pytest
 import torch
 from compared import judged
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dplc.ir.node import nodes
 from dplc.ir.tensor import Case, Elementwise, Fold, Reduce, postorder

@@ -23,8 +23,7 @@ from dplc.ir.program import Kernel
 from dplc.ir.substitute import substitute
 from dplc.ir.text.programs import read_program
 from dplc.ir.tile import Stage
-from dplc.ir.verify import kernel as code
-from dplc.ir.verify import loop, sorts, tile
+from dplc.ir.verify import kernel as code, loop, sorts, tile
 
 load_facts()
 TARGET = target("sm_80")

@@ -11,8 +11,7 @@ import pytest
 from broken_rules import HOIST, LINEAR, RING
 from counting import at_most_calls
 from drawing import draws
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dplc.engine.language.check import check
 from dplc.engine.language.format import format_file, format_rule

@@ -27,9 +27,7 @@ from dplc.ir.schemas import DTYPES
 from dplc.ir.sizes import value_of
 from dplc.ir.substitute import with_sizes
 from dplc.ir.text.sizes import refusal
-from dplc.ir.verify import kernel as kernel_rules
-from dplc.ir.verify import loop as loop_rules
-from dplc.ir.verify import tensor as tensor_rules
+from dplc.ir.verify import kernel as kernel_rules, loop as loop_rules, tensor as tensor_rules
 
 SECONDS = 20  # of CPU that a compile may take
 

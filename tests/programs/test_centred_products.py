@@ -9,18 +9,15 @@ from typing import Any
 
 import torch
 from drawing import draws
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from wide_checks import at_most, flat
 
 from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.judge import judge
 from dplc.codegen.target import target
-from dplc.engine.cli.programs import compile_dump, dump_of, reference_of
-from dplc.engine.cli.programs import draw as drawn_inputs
+from dplc.engine.cli.programs import compile_dump, draw as drawn_inputs, dump_of, reference_of
 from dplc.engine.compiler import compiler_with
-from dplc.ir.interp import loop as loop_meaning
-from dplc.ir.interp import tile as tile_meaning
+from dplc.ir.interp import loop as loop_meaning, tile as tile_meaning
 from dplc.ir.schemas import DTYPES
 from dplc.ir.text.programs import read_program
 from dplc.ir.verify.kernel import problems

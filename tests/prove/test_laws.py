@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import sympy
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dplc.engine.facts import tensor as facts
 from dplc.engine.prove.equations import ARITHMETIC

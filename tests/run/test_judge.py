@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dplc.codegen.judge import GATES, judge
 from dplc.engine.capture.capture import capture

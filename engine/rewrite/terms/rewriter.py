@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ....codegen.target import Target
-from ....codegen.target import target as default_target
+from ....codegen.target import Target, target as default_target
 from ....ir import compose
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis, add, binary, subtract

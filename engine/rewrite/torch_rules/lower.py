@@ -30,8 +30,17 @@ from ....ir.names import unused
 from ....ir.node import contains, immutable, nodes
 from ....ir.program import Param, TensorType
 from ....ir.ranges import where_decided
-from ....ir.schemas import DTYPES as SCHEMA_DTYPES
-from ....ir.schemas import LOOP, PARTS, PROMOTED, WIDE_SCALARS, aten_name, draws, names, resolve
+from ....ir.schemas import (
+    DTYPES as SCHEMA_DTYPES,
+    LOOP,
+    PARTS,
+    PROMOTED,
+    WIDE_SCALARS,
+    aten_name,
+    draws,
+    names,
+    resolve,
+)
 from ....ir.sizes import sizes_in
 from ....ir.tensor import (
     Case,

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emulated import check as run_checked
-from emulated import run
+from emulated import check as run_checked, run
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.judge import GATE, GATES, judge

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from altered_texts import altered
 from asynchronous_texts import HALVES, assert_queued, needs_device_compiler, operands, product, wanted
-from emulated import check as run_checked
-from emulated import run
+from emulated import check as run_checked, run
 from lowering_oracle import lower, read
 from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, must_find
 

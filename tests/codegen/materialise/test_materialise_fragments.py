@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from altered_texts import altered
-from emulated import check as run_checked
-from emulated import run
+from emulated import check as run_checked, run
 from lowering_oracle import lower, read
 
 from dplc.codegen.kernel import CudaKernel

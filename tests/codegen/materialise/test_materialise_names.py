@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from lowering_oracle import read, same
 
 from dplc.codegen.emulator.executor import run_kernels

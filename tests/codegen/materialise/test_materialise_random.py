@@ -6,8 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 EXAMPLES = int(os.environ.get("DPLC_RANDOM_TILES", "30"))
 FUNCTIONS = {"f32": ("add", "maximum", "minimum"), "i64": ("add", "maximum", "minimum", "multiply")}

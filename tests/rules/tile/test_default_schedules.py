@@ -17,8 +17,7 @@ from dplc.engine.compiler import compiler_with
 from dplc.engine.rewrite.trace import Trace
 from dplc.ir.interp import loop
 from dplc.ir.text.programs import print_program, print_unit, read_program
-from dplc.ir.verify import loop as verify_loop
-from dplc.ir.verify import tile as verify_tile
+from dplc.ir.verify import loop as verify_loop, tile as verify_tile
 
 SMALL = replace(MACHINE, multiprocessors=1)
 
