@@ -328,17 +328,22 @@ def _bytes(kernel: Kernel) -> float:
 # is far too optimistic for one kernel, it is taken to be so for others of that form.
 
 
+@dataclass
 class Trial:
     """Lowers solutions of one region, taken by itself: what others compute for it is an input."""
 
-    def __init__(self, problem: Problem, search: EgraphSearch, fusion: FusionRules, lowering: KernelPricer):
-        self.problem, self.search, self.fusion, self.lowering = problem, search, fusion, lowering
-        self.extraction = search.extraction
+    problem: Problem
+    search: EgraphSearch
+    fusion: FusionRules
+    lowering: KernelPricer
+
+    def __post_init__(self) -> None:
+        self.extraction = self.search.extraction
         self.stand_ins: dict[Term, Term] = {}
-        for number, leaf in enumerate(problem.leaf_terms):
-            if leaf.__class__ is not Input and problem.leaves[number].memory:
+        for number, leaf in enumerate(self.problem.leaf_terms):
+            if leaf.__class__ is not Input and self.problem.leaves[number].memory:
                 self.stand_ins[leaf] = Input(f"value{number}_", axes(leaf), dtype(leaf))
-        self.left = search.effort.lowerings
+        self.left = self.search.effort.lowerings
 
     def choose(self, found: Iterable[PricedSolution]) -> list[PricedSolution]:
         """Return solutions, best first.

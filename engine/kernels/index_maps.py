@@ -11,6 +11,7 @@ import itertools
 import math
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
@@ -48,14 +49,19 @@ R = TypeVar("R")
 FOLDING = (Reduce, Fold)
 
 
+@dataclass
 class Resolver:
     """Resolves the values of one flow. stored: the leaves. values: names of terms, which follow them.
 
     sources: filled with the value that each resolved one was.
     """
 
-    def __init__(self, flow: Dataflow, stored: Container[Term], values: dict[Term, str], sources: dict[Term, Term]):
-        self.flow, self.stored, self.values, self.sources = flow, stored, values, sources
+    flow: Dataflow
+    stored: Container[Term]
+    values: dict[Term, str]
+    sources: dict[Term, Term]
+
+    def __post_init__(self) -> None:
         self.known: dict[Task, Term] = {}
         self.missing: list[Task] = []
         self._plain: dict[Term, bool] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 
@@ -44,11 +45,14 @@ class LazyText:
         return self.make()
 
 
+@dataclass
 class Events:
     """Adds the events of one graph to a trace. names: of the values of the program."""
 
-    def __init__(self, trace: Trace, prefix: str, graph: TensorGraph, names: Mapping[Term, str]):
-        self.trace, self.prefix, self.graph, self.names = trace, prefix, graph, names
+    trace: Trace
+    prefix: str
+    graph: TensorGraph
+    names: Mapping[Term, str]
 
     def line(self, value: Term) -> str:
         """Return the line that computes a value of its operands."""

@@ -6,6 +6,7 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from sympy import Dummy, Integer, Max, Min, Mul, Rational, S, Symbol, default_sort_key, exp, expand, nan
 
@@ -63,14 +64,18 @@ class Equation:
     needed: tuple[str, ...] = ()
 
 
+@dataclass
 class Side:
     """Meaning of one side of a rule, under assumptions about conditions.
 
     partial: what must not be 0, or must be in the domain of a function, for the side to be a real number.
     """
 
-    def __init__(self, values: Values, facts: Assumptions, assumed: Mapping[Form, bool]):
-        self.values, self.facts, self.assumed = values, facts, assumed
+    values: Values
+    facts: Assumptions
+    assumed: Mapping[Form, bool]
+
+    def __post_init__(self) -> None:
         self.partial = set[Form]()
         self.unknown = set[str]()
 

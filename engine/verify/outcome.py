@@ -28,6 +28,7 @@ REORDERED, REAL = 1e-12, 1e-9
 ENOUGH = 20  # distinct subjects on which a rule fired, for its verdict to mean something
 
 
+@dataclass(eq=False)
 class Dice:
     """Choices. The lowest number, the first option and False are the simplest.
 
@@ -35,8 +36,8 @@ class Dice:
     neighbours.
     """
 
-    def __init__(self, number: Callable[[int, int], int], named: Sequence[int | float]):
-        self.number, self.named = number, named
+    number: Callable[[int, int], int]
+    named: Sequence[int | float]
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.number(0, len(options) - 1)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -113,12 +114,17 @@ def launch(kernel: Kernel, memory: Memory, counts: Memory, only: Mapping[str, An
     _Nest(kernel, memory, counts, only).block(kernel.body, (), None)
 
 
+@dataclass
 class _Nest:
     """One kernel under execution. `shape`: the extents of the vectorised loops, innermost first."""
 
-    def __init__(self, kernel: Kernel, memory: Memory, counts: Memory, only: Mapping[str, Any]):
-        self.kernel, self.memory, self.counts, self.only = kernel, memory, counts, only
-        self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
+    kernel: Kernel
+    memory: Memory
+    counts: Memory
+    only: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self.scopes, self.dtypes = accumulator_scopes(self.kernel), value_dtypes(self.kernel)
         self.env: dict[str, Any] = {}
         self.depths: dict[str, int] = {}  # the number of vectorised loops around each accumulator's start
         self.shape: tuple[int, ...] = ()

@@ -7,7 +7,7 @@ binds it to. So a program at a binding is read as if its author had written the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..diagnostic import DplcError, Span
@@ -112,11 +112,12 @@ def _check(place: Span, size: Size, binding: Binding) -> None:
         raise DplcError(f"`{name}` is {binding[name]}, {why}", place)
 
 
+@dataclass
 class _Uses:
     """Replacement of names by sizes, or by the numbers to which the sizes are bound."""
 
-    def __init__(self, sizes: Mapping[str, Size], binding: Binding | None):
-        self.sizes, self.binding = sizes, binding
+    sizes: Mapping[str, Size]
+    binding: Binding | None
 
     def __call__(self, node: Any) -> Any:
         if isinstance(node, NameOf):
