@@ -13,6 +13,7 @@ from math import gcd, inf
 from typing import NamedTuple
 
 import numpy as np
+from numpy import clip, maximum, minimum, where
 
 from ...codegen.target import Target
 from ...ir.atoms import AtomRecord
@@ -146,7 +147,7 @@ def _priced(product: Product, target: Target, fixed: tuple[int, ...]) -> tuple[D
         seconds.append(times(product, unit, Decisions(*grid), target))
         if unit == GROUP:  # each warp multiplies a tile that groups of four cannot
             by_warps = times(product, WARP, Decisions(*grid), target)
-            seconds[-1] = np.where(seconds[-1] < inf, seconds[-1], by_warps)
+            seconds[-1] = where(seconds[-1] < inf, seconds[-1], by_warps)
     return Decisions(*np.concatenate(grids, axis=1)), np.concatenate(seconds)
 
 
@@ -187,11 +188,11 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
     numbers, area = policy(target), d.rows * d.columns * p.sums
     chunks = ceildiv(p.depth, d.chunk)
     each = ceildiv(chunks, d.ways)
-    stage = np.where(d.chunk < p.depth, _copied(p, d) * d.chunk, 1)  # nothing is copied without chunks
+    stage = where(d.chunk < p.depth, _copied(p, d) * d.chunk, 1)  # nothing is copied without chunks
     slices = np.ones_like(area)
     fits = (d.ways == 1) | (d.ways * min(numbers.group_slots) <= chunks) & (each * (d.ways - 1) < chunks)
     most = max(target.smem // numbers.staged_share, target.shared_tile_bytes)
-    fits &= (stage == 1) | (np.maximum(d.rows, d.columns) * d.chunk * p.item <= most)
+    fits &= (stage == 1) | (maximum(d.rows, d.columns) * d.chunk * p.item <= most)
     if unit == FMA:
         threads = d.rows * d.columns // (d.down * d.across)
         blocks = p.batch * d.ways * ceildiv(p.rows, d.rows) * ceildiv(p.columns, d.columns)
@@ -199,9 +200,9 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
         few = (threads <= 2 * LANES) & (_whole(p, d) | (p.left.work + p.right.work == 0))
         for n in numbers.slice_ways:
             room = 2 * n * WORD * area <= target.smem - stage
-            wanted = n <= np.maximum(min(numbers.slice_ways), idle)
+            wanted = n <= maximum(min(numbers.slice_ways), idle)
             divides = (d.chunk % n == 0) & (d.chunk >= 2 * n * WORD) & (n * threads <= numbers.block_threads)
-            slices = np.where(few & room & wanted & divides, n, slices)
+            slices = where(few & room & wanted & divides, n, slices)
         once, of_row, of_column, of_output = p.held
         registers = once + of_row * d.down + of_column * d.across + of_output * d.down * d.across
         threads = threads * slices
@@ -214,22 +215,22 @@ def _block(p: Product, unit: str, d: Decisions, target: Target) -> _Block:
         fits &= d.columns & (d.columns - 1) == 0  # others leave a smaller share of the instructions to the products
     else:
         atom = atom_of(unit, p.item, target)
-        threads = target.warpgroup * np.clip(d.rows // atom.m, 1, MOST_GROUPS)
+        threads = target.warpgroup * clip(d.rows // atom.m, 1, MOST_GROUPS)
         registers = area // threads + FRAGMENT_REGISTERS
         fits &= (d.rows % atom.m == 0) & (d.rows <= MOST_GROUPS * atom.m)
         fits &= d.columns * p.item % target.swizzle_bytes == 0
         fits &= d.chunk * p.item % target.swizzle_bytes == 0
     fits &= area <= numbers.most_accumulators * threads // slices
     registers = registers + numbers.address_registers
-    sums = np.where(slices > 1, slices * WORD * area, 0)
+    sums = where(slices > 1, slices * WORD * area, 0)
     ring, room = numbers.ring_slots, (target.smem + stage - sums) // 2
     if unit == GROUP:
         ring, room = numbers.group_slots, target.smem
-    stages = np.minimum(np.minimum(max(ring), room // stage), each)
+    stages = minimum(minimum(max(ring), room // stage), each)
     shared = stages * stage + sums
     fits &= (stages >= (min(ring) if unit == GROUP else 1)) & (shared <= target.smem)
     fits &= (threads >= LANES) & (threads <= target.most_threads)
-    slack = numbers.register_slack // np.where(slices > 1, 2, 1)  # the addresses of teams take a part of it
+    slack = numbers.register_slack // where(slices > 1, 2, 1)  # the addresses of teams take a part of it
     fits &= registers <= register_budget(threads, target) + slack
     return _Block(threads, slices, stages, shared, registers, fits)
 
@@ -253,8 +254,8 @@ def atom_of(unit: str, item: int, target: Target) -> AtomRecord:
 def _warps(p: Product, d: Decisions, target: Target) -> tuple[Array, Array]:
     """Return the warps along the sides of a tile, as `fragment_tile` places them."""
     side, atom = policy(target).fragment_side, atom_of(WARP, p.item, target)
-    down = np.maximum(np.minimum(2, d.rows // atom.m), d.rows // side)
-    return down, np.maximum(np.minimum(2, d.columns // atom.n), p.sums * d.columns // side)
+    down = maximum(minimum(2, d.rows // atom.m), d.rows // side)
+    return down, maximum(minimum(2, d.columns // atom.n), p.sums * d.columns // side)
 
 
 class _Work(NamedTuple):
@@ -282,7 +283,7 @@ def _work(p: Product, unit: str, d: Decisions, block: _Block, target: Target) ->
         if p.left.work + p.right.work:  # each thread computes what it reads, or all threads share that
             own = team * (p.left.work * d.down + p.right.work * d.across)
             together = (d.rows * _shared(p.left) + d.columns * _shared(p.right)) / LANES
-            issued = issued + np.where(_whole(p, d), np.minimum(own, together), own)
+            issued = issued + where(_whole(p, d), minimum(own, together), own)
     elif unit == WARP:
         down, across = _warps(p, d, target)
         lines = ((d.rows * across + p.sums * d.columns * down) * p.item + copied) / LINE
@@ -305,7 +306,7 @@ def _reads(operand: OperandCost, values: Array) -> Array:
 
 def _lines(operand: OperandCost, values: Array) -> Array:
     """Return the wavefronts of a step that read values of a thread from shared memory."""
-    return values * (READ if operand.along else np.where(np.gcd(values, VECTOR) == 2, READ_PAIRS, READ))
+    return values * (READ if operand.along else where(np.gcd(values, VECTOR) == 2, READ_PAIRS, READ))
 
 
 def _shared(operand: OperandCost) -> float:
@@ -340,31 +341,31 @@ class Blocks(NamedTuple):
 def wave_seconds(b: Blocks, target: Target) -> Array:
     """Return the seconds of a kernel: waves of blocks, each as long as its busiest resource, and the launch."""
     warps = b.threads / LANES
-    resident = np.minimum(target.threads // b.threads, target.registers // (b.registers * b.threads))
-    resident = np.minimum(resident, (target.smem + BLOCK_RESERVE) // (b.shared + BLOCK_RESERVE))
-    resident = np.clip(resident, 1, target.blocks)
+    resident = minimum(target.threads // b.threads, target.registers // (b.registers * b.threads))
+    resident = minimum(resident, (target.smem + BLOCK_RESERVE) // (b.shared + BLOCK_RESERVE))
+    resident = clip(resident, 1, target.blocks)
     wide = resident * target.multiprocessors
     full, rest = b.count // wide, b.count % wide
     total = 0.0 * b.count
-    for number, waves in ((wide, full), (rest, np.minimum(rest, 1))):
+    for number, waves in ((wide, full), (rest, minimum(rest, 1))):
         each = ceildiv(number, target.multiprocessors)
-        issue = b.issued / (np.clip(each * warps, 1, target.schedulers) * target.issue_share)
-        issue = issue * np.where(each * warps <= target.schedulers, b.single, 1.0)
+        issue = b.issued / (clip(each * warps, 1, target.schedulers) * target.issue_share)
+        issue = issue * where(each * warps <= target.schedulers, b.single, 1.0)
         fill, tensor = (each * target.multiprocessors * count for count in (b.fill, b.tensor))
         bounds = np.stack(np.broadcast_arrays(
             b.dram * number, fill / target.l2_bytes_per_second, each * b.lines / target.clock,
-            each * np.maximum(issue, b.pipe) / target.clock, b.alone,
-            tensor / target.tensor_flops_per_second + np.where(each == 1, b.bubbles, 0),
+            each * maximum(issue, b.pipe) / target.clock, b.alone,
+            tensor / target.tensor_flops_per_second + where(each == 1, b.bubbles, 0),
         ))  # fmt: skip
         busiest = bounds.max(axis=0)
         total += waves * (busiest + UNHIDDEN * (bounds.sum(axis=0) - busiest))
-    ends = np.where(resident == 1, full + np.minimum(rest, 1), 1)
-    return total + target.launch_seconds + MEMORY_TRIPS * target.memory_latency_seconds * np.maximum(ends, 1)
+    ends = where(resident == 1, full + minimum(rest, 1), 1)
+    return total + target.launch_seconds + MEMORY_TRIPS * target.memory_latency_seconds * maximum(ends, 1)
 
 
 def _alone(busy: Array, trip: Array, stages: Array) -> Array:
     """Return the seconds of a block by itself, whose trips from L2 a ring hides."""
-    return np.where(stages > 2, np.maximum(busy, trip / (stages - 1)), busy + trip)
+    return where(stages > 2, maximum(busy, trip / (stages - 1)), busy + trip)
 
 
 @np.errstate(all="ignore")  # candidates that do not fit
@@ -379,17 +380,17 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     issued, pipe, lines, tensor = (count * chunks * d.chunk for count in _work(p, unit, d, block, target))
     rows, columns = ceildiv(p.rows, d.rows), ceildiv(p.columns, d.columns)
     blocks, warps = p.batch * d.ways * rows * columns, block.threads / LANES
-    fill = _copied(p, d) * chunks * d.chunk + d.rows * d.columns * p.sums * np.where(several, WORD, p.item)
+    fill = _copied(p, d) * chunks * d.chunk + d.rows * d.columns * p.sums * where(several, WORD, p.item)
     if unit == GROUP:  # two blocks of a cluster share the copies of an operand
-        shared = np.maximum(np.where(rows % 2 == 0, d.columns, 0), np.where(columns % 2 == 0, d.rows, 0))
+        shared = maximum(where(rows % 2 == 0, d.columns, 0), where(columns % 2 == 0, d.rows, 0))
         fill = fill - shared * p.item * chunks * d.chunk / 2
-    parts = np.where(several, WORD * p.batch * p.rows * p.columns * p.sums * d.ways, 0)
+    parts = where(several, WORD * p.batch * p.rows * p.columns * p.sums * d.ways, 0)
     byte = traffic_seconds(1.0, target)
-    dram = (p.read + np.where(several, parts, p.others)) * byte
+    dram = (p.read + where(several, parts, p.others)) * byte
     # a block by itself: what it issues and moves, a barrier for each chunk, and its trip from L2, which a ring hides
     trip = L2_SHARE * target.memory_latency_seconds * chunks
     barrier = CLUSTER_CYCLES if unit == GROUP else BARRIER_CYCLES + SHARED_CYCLES
-    cycles = np.maximum(issued / np.minimum(target.schedulers, warps), lines) + chunks * barrier
+    cycles = maximum(issued / minimum(target.schedulers, warps), lines) + chunks * barrier
     alone = _alone(cycles / target.clock, trip, block.stages)
     bubbles = chunks * barrier / target.clock if unit == WARP else 0  # of warps that multiply, if no other block does
     work = Blocks(
@@ -398,7 +399,7 @@ def times(product: Product, unit: str, d: Decisions, target: Target) -> Array:
     )  # fmt: skip
     total = wave_seconds(work, target)
     second = fixed_seconds(target) + (parts + p.others) * byte
-    return np.where(block.fits, total + np.where(several, second, 0), inf)
+    return where(block.fits, total + where(several, second, 0), inf)
 
 
 # ---- Attention: two products with a softmax in between.
@@ -517,7 +518,7 @@ def _chunk_of_threads(a: Attention, t: AttentionTile, target: Target) -> _Chunk:
     products = scores * a.products + sums * t.columns
     loads = a.products * (t.down + t.across) / VECTOR + t.columns * (t.down / VECTOR + vectors)
     softmax = SCORE * scores + sums  # and the earlier sums are scaled
-    conflicts = np.maximum(SHARED, LANES / (lanes * VECTOR))  # the rows of a warp are in the same banks
+    conflicts = maximum(SHARED, LANES / (lanes * VECTOR))  # the rows of a warp are in the same banks
     lines = a.products * (SHARED * t.down + OWN * t.across) + t.columns * (conflicts * t.down + OWN * results)
     weights = WORD * t.rows * t.columns
     reads = (scores * a.products + sums * t.columns) / numbers.vector_copies  # once for each unrolled piece
@@ -532,9 +533,9 @@ def _chunk_of_atoms(a: Attention, t: AttentionTile, target: Target) -> _Chunk:
     atom, grouped = atom_of(WARP, a.item, target), _grouped(a, t, target)
     warps, elements = t.rows // atom.m, t.columns * (a.products + a.results)
     registers = atom.m * (t.columns + a.results + a.products // 2) // LANES
-    lines = np.where(grouped, warps * LANES / target.warpgroup, warps) * elements * a.item / LINE
-    atoms = np.where(grouped, 0, lines / VECTOR + warps * elements / (atom.n * atom.k))
-    tensor = 2 * t.rows * elements / np.where(grouped, 1, target.warp_product_share)
+    lines = where(grouped, warps * LANES / target.warpgroup, warps) * elements * a.item / LINE
+    atoms = where(grouped, 0, lines / VECTOR + warps * elements / (atom.n * atom.k))
+    tensor = 2 * t.rows * elements / where(grouped, 1, target.warp_product_share)
     return _Chunk(
         warps * LANES, registers + FRAGMENT_REGISTERS + policy(target).address_registers, 0 * warps,
         atoms + SCORE_OF_ATOMS * t.rows * t.columns / LANES, 0, lines, tensor, 2,
@@ -554,7 +555,7 @@ def one_pass_times(a: Attention, t: AttentionTile, target: Target) -> Array:
     """Return the seconds of one kernel by each candidate; infinite for one that does not fit a block."""
     numbers, item = policy(target), a.item
     tiles = ceildiv(a.rows, t.rows)
-    seen = np.clip(a.seen + ceildiv(tiles, 2) * t.rows - (a.rows + 1) / 2, t.columns, a.columns)  # of the middle block
+    seen = clip(a.seen + ceildiv(tiles, 2) * t.rows - (a.rows + 1) / 2, t.columns, a.columns)  # of the middle block
     chunks = np.ceil(seen / t.columns)
     chunk = (_chunk_of_atoms if a.atoms else _chunk_of_threads)(a, t, target)
     threads, blocks = chunk.threads, a.heads * tiles
@@ -562,30 +563,30 @@ def one_pass_times(a: Attention, t: AttentionTile, target: Target) -> Array:
     kept = queries <= target.smem // numbers.kept_share
     most = max(target.smem // numbers.staged_share, target.shared_tile_bytes)
     left = target.smem - chunk.weights - stage - (0 if a.atoms else queries)
-    stages = np.clip(1 + left // (2 * stage), 1, np.minimum(max(numbers.ring_slots), 1 if a.hides else chunks))
+    stages = clip(1 + left // (2 * stage), 1, minimum(max(numbers.ring_slots), 1 if a.hides else chunks))
     fits = (t.columns * max(a.products, a.results) * item <= most) & (left >= 0)
     fits &= chunk.registers <= register_budget(threads, target) + numbers.register_slack
     fits &= (threads >= LANES) & (threads <= target.most_threads)
-    copied = stage + np.where(kept, 0, queries)
+    copied = stage + where(kept, 0, queries)
     issued = chunk.issued + COPY * copied / target.vector_bytes / LANES
     lines = chunk.lines + copied / LINE
     # a block by itself: what it issues and moves, its waits, and its trip from L2, which a ring hides
     trip = L2_SHARE * target.memory_latency_seconds * chunks
-    waits = np.where(stages > 1, 3, 4) * BARRIER_CYCLES + chunk.reads * SHARED_CYCLES
+    waits = where(stages > 1, 3, 4) * BARRIER_CYCLES + chunk.reads * SHARED_CYCLES
     # two blocks of a cluster share the copies, and the lanes of a single warp copy nothing
     shared = _grouped(a, t, target) & (tiles % 2 == 0) & (a.heads > 1 and not a.hides)
     twice = HALVES if a.atoms else 1
-    waits = waits + np.where(shared, CLUSTER_CYCLES, 0)
+    waits = waits + where(shared, CLUSTER_CYCLES, 0)
     single = 1.0 if a.atoms else SINGLE
-    issue = issued / np.minimum(target.schedulers, threads / LANES)
-    busy = np.maximum(issue * np.where(threads <= target.schedulers * LANES, single, 1.0), lines)
+    issue = issued / minimum(target.schedulers, threads / LANES)
+    busy = maximum(issue * where(threads <= target.schedulers * LANES, single, 1.0), lines)
     alone = _alone((busy + waits) * chunks / target.clock, trip, stages)
     once = (queries + t.rows * a.results * item) * twice
-    fill = chunks * copied * np.where(threads > LANES, 1, twice) / np.where(shared, 2, 1) + once
+    fill = chunks * copied * where(threads > LANES, 1, twice) / where(shared, 2, 1) + once
     room = target.smem - left + (stages - 1) * stage
     dram = traffic_seconds(_bytes(a), target) / blocks
     block = Blocks(
         blocks, threads, chunk.registers, room, dram, fill, chunks * lines, chunks * issued, chunks * chunk.pipe,
         chunks * chunk.tensor, alone, 0, single,
     )  # fmt: skip
-    return np.where(fits, wave_seconds(block, target), inf)
+    return where(fits, wave_seconds(block, target), inf)
