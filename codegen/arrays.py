@@ -80,13 +80,12 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
 def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
     """Return a copy of the array as a torch tensor of the buffer's dtype, whose memory PyTorch may resize."""
     tensor, wanted = _torch().from_numpy(array), torch_dtype(buffer.dtype)
-    copied: torch.Tensor = (tensor if tensor.dtype == wanted else tensor.view(wanted)).clone()
-    return copied
+    return (tensor if tensor.dtype == wanted else tensor.view(wanted)).clone()
 
 
 def as_typed(buffer: Buffer, value: Array) -> torch.Tensor:
     """Return the numbers of an array as a tensor of the buffer's dtype and shape."""
-    tensor: torch.Tensor = _torch().as_tensor(value)
+    tensor = _torch().as_tensor(value)
     return tensor.to(torch_dtype(buffer.dtype)).reshape(buffer.shape)
 
 

@@ -93,7 +93,7 @@ class Printer:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.pointers = {param.name: DTYPES[param.dtype].c_type + "*" for param in kernel.outs}
         self.pointers |= {param.name: f"const {DTYPES[param.dtype].c_type}*" for param in kernel.ins}
-        changes: Iterator[Assign | Butterfly | Shuffle] = nodes(kernel.body, Assign, Butterfly, Shuffle)
+        changes = nodes(kernel.body, Assign, Butterfly, Shuffle)
         places = [*(stmt.into for stmt in nodes(kernel.body, LoadFrom)), *(stmt.place for stmt in changes)]
         self.writes = Counter(place.name for place in places if place.__class__ is Var)
 

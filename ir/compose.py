@@ -291,7 +291,7 @@ def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
     if wanted:
         return Fold(part, wanted, tuple(cast(x, name) for x in given))
     monoid, own = of_part(part)
-    known: dict[str, Operand] = dict(zip(monoid.operands, given, strict=True))
+    known = dict(zip(monoid.operands, given, strict=True))
     for stmt in monoid.lift:
         known[stmt.dst] = _of_values(stmt.val, known)
     return cast(known[own], name)

@@ -302,7 +302,7 @@ def _without_quotients(e: Expr, sign: int) -> Bound:
     terms, constant = dict[Any, Fraction](), Fraction(sign * rest)
     for atom, n in atoms.items():
         each = Fraction(sign * n)
-        inner: dict[Any, Fraction] = {atom: each}
+        inner = {atom: each}
         if atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int and atom.b > 0:
             found, slack = _undivided(atom.a)[each < 0]
             if len(found) <= MOST_ATOMS:

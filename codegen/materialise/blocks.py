@@ -166,7 +166,7 @@ def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     at_once = min(width, VECTOR_BYTES[-1] // low.item(stmt.buf))
     stores = []
     for first in range(0, width, at_once):
-        lanes: list[dict[str, int]] = [{}] if vector is None else [{vector: first + lane} for lane in range(at_once)]
+        lanes = [{}] if vector is None else [{vector: first + lane} for lane in range(at_once)]
         if vector is not None and vector_step(element, vector, at_once) < 0:
             lanes.reverse()
         idx = substitute(stmt.idx, lanes[0])

@@ -135,7 +135,7 @@ class Exchange:
         self.width = low.replicated[last] if fits else 1
         self.outer = tuple(axis for axis in held.axes if axis != self.vector)
         self.count = math.prod(extents(low, held.axes))
-        group: Expr = multiply(floordiv(low.thread, stride * lanes * parts), stride)
+        group = multiply(floordiv(low.thread, stride * lanes * parts), stride)
         self.group = tidied(low, add(group, modulo(low.thread, stride)))
         self.area = fresh(low, f"{held.name}_x")
         low.top.head.append(Base(self.area, SHARED, allocate(low, self.size * self.count * parts * self.groups)))

@@ -325,7 +325,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
         return ()
     group = [stmt for stmt in at.block[at.position : at.position + boxes.group] if isinstance(stmt, Stage)]
     barrier = _barrier(boxes, Var(boxes.issued))
-    issue: Block = tuple(box for stage in group for box in copies(low, stage, barrier))
+    issue = tuple(box for stage in group for box in copies(low, stage, barrier))
     issue = (Expect(barrier, sum(shared_tile_bytes(low.kernel, stage) for stage in group)), *issue)
     when = in_registers(low, stmt.when)
     if boxes.empty_waited and when is not True:  # an empty group still ends a phase

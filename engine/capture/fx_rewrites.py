@@ -577,7 +577,7 @@ class Lengths:
         """
         inner = Graph()
         given = placeholders(part)
-        copies: Nodes = {node: inner.node_copy(node) for node in without(given, self.numbers)}
+        copies = {node: inner.node_copy(node) for node in without(given, self.numbers)}
         known: dict[Expr, Known | torch.fx.Proxy] = {e: args[index] for index, e in self.numbers.items()}
         carriers = {e: inner.placeholder(f"of_{e}") for e in self._carriers}
         for e, (index, place) in self.places.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -41,7 +40,7 @@ def tf32_numbers(choice: str = "auto") -> dict[str, int]:
         raise no_such("TF32 choice", choice, CHOICES)
     if choice != "auto":
         return dict.fromkeys(OPERATORS, int(choice == "on"))
-    backends: Any = torch.backends
+    backends = torch.backends
     convolutions = backends.cudnn.enabled and backends.cudnn.conv.fp32_precision == "tf32"
     return {
         "tf32_convolutions": int(convolutions),
@@ -52,7 +51,7 @@ def tf32_numbers(choice: str = "auto") -> dict[str, int]:
 @contextmanager
 def one_precision() -> Iterator[None]:
     """Give cuDNN one precision where torch has several: an export asks for the one (`allow_tf32`) and would fail."""
-    cudnn: Any = torch.backends.cudnn
+    cudnn = torch.backends.cudnn
     kept = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
     if len(set(kept)) == 1:
         yield

@@ -330,5 +330,5 @@ def _overrides(kind: type[Tensor]) -> bool:
         return False
     function = kind.__torch_function__
     plain = (Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
-    dispatched: bool = kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
+    dispatched = kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
     return dispatched or getattr(function, "__func__", function) not in plain

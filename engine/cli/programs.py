@@ -33,7 +33,7 @@ from ...ir.expr import Size, extents_of, is_int
 from ...ir.interp.torch import in_tf32
 from ...ir.kernel import Launch
 from ...ir.node import Node
-from ...ir.program import LEVELS, Kernel, Module, Param, TensorType, delivered, disagreements, supplied
+from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.tensor import TensorGraph, delivered as delivered_outputs, dtype, inputs
 from ...ir.text.programs import print_program, read_program, sizes_of
@@ -799,7 +799,7 @@ def rewrite_expression(flags: Flags, compiler: Compiler, only: Sequence[str]) ->
         graph, plan = compiler.cut(captured)
         if last in GRAPHS:
             return "tensor", (graph,)
-        units: Module = plan.kernels
+        units = plan.kernels
         for pipeline in order[order.index("loop") : order.index(last) + 1]:
             if pipeline == "kernel":
                 units = tuple(materialise(kernel, compiler.target) for kernel in units)

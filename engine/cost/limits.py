@@ -318,7 +318,7 @@ def _running(body: Block) -> dict[str, Expr]:
     """
     found = summary(body)
     extents = _extents(body)
-    made: dict[str, Expr] = {let.dst: let.val for let in found.lets} | {load.dst: load.idx for load in found.loads}
+    made = {let.dst: let.val for let in found.lets} | {load.dst: load.idx for load in found.loads}
     made |= {stmt.acc: stmt.val for stmt in found.sums}
     running = {}
     for let in found.lets:

@@ -317,8 +317,8 @@ def _zeros(site: Site, body: Block, condition: Any, known: set[str]) -> tuple[se
 
     known: the values that are known to be zero there.
     """
-    zeros: set[str] = set(known)
-    finite: set[str] = set(known)
+    zeros = set(known)
+    finite = set(known)
     for stmt in body:
         if isinstance(stmt, Load) and _beyond_source(site, stmt, condition):
             zeros.add(stmt.dst)

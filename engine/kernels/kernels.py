@@ -260,7 +260,7 @@ class Kernels:
 
     def _decided(self, together: Sequence[Sequence[Term]]) -> list[Group]:
         """Return the decided groups, as far as their loops agree."""
-        of: dict[Term, Group] = {entry.value: [entry] for entry in self.entries}
+        of = {entry.value: [entry] for entry in self.entries}
         for values in together:
             members = [self.entries[place] for place in sorted(map(self.place, values))]
             alike = [entry for entry in members if entry.extents is not None]

@@ -407,7 +407,7 @@ class Worker:
                 wrong.append(f"{missing} elements of `{output.name}` were never written")
             elif not found.ok:
                 wrong.append(f"`{output.name}` is off by {found.relative:.1e} of the largest value")
-        known: Details = {
+        known = {
             "error": error, "gpu": self.driver.name, "registers": [one.registers or None for one in bound.kernels],
             "spills": [one.local_bytes for one in bound.kernels],
         }  # fmt: skip

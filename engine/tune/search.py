@@ -150,7 +150,7 @@ def _changed(space: Space, fire: Fire, domains: Domains, dice: random.Random) ->
 
 def mutated(whole: ProgramCandidate, dice: random.Random) -> Genome:
     """Change one or two decisions of a schedule, more often in passes with more options."""
-    made: Genome = dict(whole.genome)
+    made = dict(whole.genome)
     places = [(part.space, state, token) for part, _ in whole.parts for state, token in part.space.states(part.genome)]
     weights = [
         math.log2(1 + sum(len(spot.open.values) if spot.open else 1 for spot in space.spots(state)))

@@ -257,7 +257,7 @@ class Instance(Drawing):
         if spare and not self.often(35):
             return ()
         waiting, self.unread = self.unread, []
-        body: Block = tuple(made for stage in waiting for made in self.read(stage, scope))
+        body = tuple(made for stage in waiting for made in self.read(stage, scope))
         makers = [self.total, self.product] if len(parallel(scope)) > 1 else [self.total]
         makers += [] if in_turns(scope) else [self.pointwise, self.row]
         for _ in range(self.pick((0, 1, 1) if waiting else (1, 1, 1, 2))):

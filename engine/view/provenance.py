@@ -88,7 +88,7 @@ class Line:
     @cached_property
     def reads(self) -> set[str]:
         """The sources, and the names in the expressions of the statement: values, axes and address bases."""
-        found: Iterator[Var | Element | Address] = nodes(self.head, Var, Element, Address)
+        found = nodes(self.head, Var, Element, Address)
         return {*self.sources, *(one.base if isinstance(one, Address) else one.name for one in found)}
 
     @cached_property

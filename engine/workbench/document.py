@@ -95,8 +95,7 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
     """
     source = Source(name, "\n" * lines + text)
     try:
-        placed: tuple[s.Syntax, ...] = located(_parsed(name, text), lambda span: _span_moved(span, source, lines))
-        return placed
+        return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))
     except DplcError:
         return _parsed(name, source.text)  # raises the error with the lines of the file, in its notes too
 

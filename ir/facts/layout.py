@@ -249,7 +249,7 @@ def vector_step(flat: Expr, name: str, width: int) -> int:
 def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
     """Return the address with an axis as vector number and element. Terms constant within a vector are moved out."""
     whole = Var(f"{axis.name}_whole")
-    ranges: dict[str, Interval] = {axis.name: (0, width - 1)}
+    ranges = {axis.name: (0, width - 1)}
     return by_steps(simplify(substitute(flat, {axis.name: add(multiply(whole, width), axis)}), ranges), ranges)
 
 
@@ -522,7 +522,7 @@ def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
     own, atom = operand.own, operand.atom
     g, t = own["g"], own["t"]
     row, matrix = add(multiply(modulo(Var(g), 2), 4), Var(t)), floordiv(Var(g), 2)
-    images: dict[str, Expr] = {g: row, t: 0, **dict.fromkeys(operand.within, 0)}
+    images = {g: row, t: 0, **dict.fromkeys(operand.within, 0)}
     if form == COLUMNS:
         images = {g: 0, t: floordiv(row, atom.per_word), **dict.fromkeys(operand.within, modulo(row, atom.per_word))}
     stride, sizes = 1, dict(atom.axes)

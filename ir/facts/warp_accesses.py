@@ -493,7 +493,7 @@ def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
     """Return whether a load with this index is one of the loads of a footprint."""
     if foot.cells:
         labels = {cell.name: Var(axis.name) for cell, axis in zip(foot.cells, foot.box, strict=True)}
-        places: tuple[Any, ...] = substitute(idx, labels)
+        places = substitute(idx, labels)
         return places == foot.origin
     box = box_of(idx, here)
     return box is not None and box.origin == foot.origin

@@ -107,7 +107,7 @@ def named(text: str, place: Syntax) -> NameOf:
 
 
 def _for(node: Any) -> Shape:
-    fields: dict[str, Any] = {"var": named(node.var, node), "start": node.start, "stop": node.stop, "body": node.body}
+    fields = {"var": named(node.var, node), "start": node.start, "stop": node.stop, "body": node.body}
     for attribute in node.attributes:
         if isinstance(attribute, NameOf):
             fields["role"] = attribute
@@ -237,7 +237,7 @@ def listed(field: Field, value: Syntax) -> Any:
 
 
 def axis_shape(node: Any) -> Shape:
-    fields: dict[str, Any] = {"name": named(node.name, node), "extent": node.extent}
+    fields = {"name": named(node.name, node), "extent": node.extent}
     if node.role is not None:
         fields["role"] = named(node.role, node)
     if node.dim is not None:

@@ -620,7 +620,7 @@ class TemplateCompiler:
             place, own = index(firing.env), firing.result_entries
             for number, (view, read) in enumerate(tensors):
                 assert view.term is not None
-                at: dict[Any, Any] = dict(zip(read, view.dims, strict=True)) | {place: number}
+                at = dict(zip(read, view.dims, strict=True)) | {place: number}
                 aligned = zip(own, firing.entries(result, len(own)), view.shape, strict=True)
                 where = {firing.named(to): at[entry] or 0 for to, entry, n in aligned if entry is place or n != 1}
                 firing.lowering.slice_of(view.term, whole, remap(whole, where))
