@@ -523,13 +523,9 @@ class TorchLowering:
 
     def add_call(self, op: TorchOp, why: Unsupported) -> None:
         """Make an op a call of torch. Raises the reason why no rule lowers it if it cannot be called either."""
-        given: dict[str, Param] = {}
         try:
             operator(op.op, op.args)
-            args = tuple((field, self.stored(value, given, op.dst)) for field, value in op.args)
-            statement = TorchOp(op.dst, op.op, args, op.types)
-            call = OperatorCall(statement, tuple(given.values()))
-            self.results[op] = [View(x.name, x.dtype, x.shape) for x in call.results]
+            call = self.operator_call(op)
             if any(x.dtype in PARTS for x in op.types):
                 raise DplcError("torch is not called for complex numbers")
         except DplcError as error:
@@ -539,12 +535,16 @@ class TorchLowering:
 
     def add_loop(self, op: TorchOp) -> None:
         """Make a loop a step of the program."""
+        self.called.append((self.operator_call(op), None))
+        self.inputs += self.results[op]
+
+    def operator_call(self, op: TorchOp) -> OperatorCall:
+        """Return the call of an op or a loop, and note its results."""
         given: dict[str, Param] = {}
         args = tuple((field, self.stored(value, given, op.dst)) for field, value in op.args)
         call = OperatorCall(TorchOp(op.dst, op.op, args, op.types), tuple(given.values()))
         self.results[op] = [View(x.name, x.dtype, x.shape) for x in call.results]
-        self.called.append((call, None))
-        self.inputs += self.results[op]
+        return call
 
     def stored(self, value: Any, given: dict[str, Param], reader: str) -> Any:
         """Return a field of a call with the names under which its tensors are stored, and note these in `given`."""
