@@ -103,12 +103,14 @@ def over_limits(sources: Mapping[str, Kernel], records: Iterable[KernelRecord], 
 class CompiledCase:
     """Case that was compiled. record: the figures so far.
 
-    subject: the program of a suite; None for a `-c` text, which has the values that its factories generated.
+    subject: the program of a suite; None for a `-c` text, which has the values that its factories generated. wanted:
+    the results in float64; None for those of Torch IR.
     """
 
     compilation: Compilation
     record: CaseRecord
     subject: BenchSubject | None = None
+    wanted: Sequence[Tensor] | None = None
 
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
         """Return {name: tensor} of the inputs and everything else that the program reads, on a device of torch."""
@@ -328,7 +330,8 @@ def run_case(compiled: CompiledCase) -> None:
 def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Tensor], partly: bool = False) -> Judgement:
     """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
     captured = compiled.compilation.captured
-    references, eager = run_reference(captured, tensors), run_eager(captured, tensors, compiled.compilation.target)
+    references: Sequence[Tensor] = compiled.wanted or run_reference(captured, tensors)
+    eager: Sequence[Tensor] = run_eager(captured, tensors, compiled.compilation.target)
     if partly:
         stored = [is_written(result) for result in results]
         results, references, eager = (
@@ -559,7 +562,7 @@ def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]
     }  # fmt: skip
 
 
-def totals(records: list[CaseRecord], wall: float, cpu: float, rules_ms: float) -> Totals:
+def totals(records: list[CaseRecord], wall: float, cpu: float, rules_ms: float = 0.0) -> Totals:
     """Return the totals under the table.
 
     wall, cpu, rules_ms: wall-clock and processor seconds of all compiles, and milliseconds of loading the rules.
@@ -628,7 +631,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     last = msgspec.structs.replace(record, kernels=[], hbm_ratio=None, least_us=None, **sums(kernels))
     about = "Every distinct kernel with all its launches, and the whole."
     return BenchRecord(
-        suite=text, about=about, published="", totals=totals([record], seconds, seconds, 0.0),
+        suite=text, about=about, totals=totals([record], seconds, seconds),
         cases=[*kernels, last], **provenance(steps.command, target, compilation.compiler.tools),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import gc
 import keyword
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -84,15 +84,18 @@ class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     published: str = ""
 
     def select(self, pattern: str | None) -> list[BenchCase]:
-        """Return the cases whose names contain a text, or match a pattern with `*`. Raises UsageError if none does."""
-        if pattern is None:
-            return self.cases
-        wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-        found = [case for case in self.cases if fnmatch.fnmatchcase(case.name, wanted)]
-        if not found:
-            hint = did_you_mean(pattern, [case.name for case in self.cases])
-            raise UsageError(f"--only {pattern}: no case of the suite has such a name", hint=hint)
+        """Return the cases whose names fit a pattern, see `selected`."""
+        names = selected([case.name for case in self.cases], pattern)
+        return [case for case in self.cases if case.name in names]
+
+
+def selected(names: Iterable[str], pattern: str | None) -> list[str]:
+    """Return the names that contain a text, or match a pattern with `*`. Raises UsageError if none does."""
+    pattern = pattern or "*"
+    wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
+    if found := [name for name in names if fnmatch.fnmatchcase(name, wanted)]:
         return found
+    raise UsageError(f"--only {pattern}: no case has such a name", hint=did_you_mean(pattern, names))
 
 
 def read_suite(path: Path) -> Suite:

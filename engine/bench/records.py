@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,10 +143,13 @@ class Totals(Struct, kw_only=True):
 
 
 class BenchRecord(Struct, kw_only=True):
-    """Benchmark. target: the device of compiles and predictions; dram_bytes_per_second: of that device."""
+    """Benchmark. target: the device of compiles and predictions; dram_bytes_per_second: of that device.
+
+    fast: {title of published times: {p: share}}, see `fast_shares`.
+    """
 
     suite: str
-    about: str
+    about: str = ""
     command: str
     date: str
     machine: str
@@ -154,8 +158,9 @@ class BenchRecord(Struct, kw_only=True):
     dram_bytes_per_second: float
     versions: dict[str, str]
     totals: Totals
-    published: str
+    published: str = ""
     cases: list[CaseRecord]
+    fast: dict[str, dict[str, float]] = {}
 
 
 def geomean(values: Iterable[float | None]) -> float | None:
@@ -373,6 +378,58 @@ def suite_summary(record: BenchRecord) -> str:
 
 
 SUITE = TableLayout(COLUMNS, LEGEND, suite_summary)
+
+
+# ---- folders of problems
+
+
+FAST = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+FOLDER_LEGEND = (
+    "kernels: launches of one call. predicted us: of all launches at full size, by the analytic model for the target, "
+    "from published peaks, not calibrated, never measured. x limit: the same over what no schedule goes below, of the "
+    "kernel where it is most. Columns with the name of a file of `--published` are times of others, "
+    "with their quotient by the time of dplc, measured if there is such a time and else predicted. fast_p: share of "
+    "the problems with such a time that are not known to be wrong and more than p times as fast. error: with smaller "
+    "extents on the emulator against float64, over the largest value."
+)
+
+
+def speedup(case: CaseRecord, title: str) -> float | None:
+    """Return a published time divided by the measured, else the predicted time; None without one of them."""
+    ours, theirs = figure(case, f"measured.{OURS}") or case.predicted_us, case.published.get(title)
+    return theirs and ours and theirs / ours
+
+
+def fast_shares(cases: Sequence[CaseRecord]) -> dict[str, dict[str, float]]:
+    """Return fast_p of KernelBench for each p of FAST, by the title of published times.
+
+    It is the share of the problems with such a time that are right and more than p times as fast.
+    """
+    shares = {}
+    for title in dict.fromkeys(title for case in cases for title in case.published):
+        known = [case for case in cases if title in case.published]
+        reached = [0.0 if case.problem else speedup(case, title) or 0.0 for case in known]
+        shares[title] = {str(p): round(sum(ratio > p for ratio in reached) / len(known), 3) for p in FAST}
+    return shares
+
+
+def folder_layout(record: BenchRecord) -> TableLayout:
+    """Return the table of a folder of problems."""
+    columns = [*COLUMNS[:3], *TIMES]
+    for title in record.fast:
+        theirs = partial(lambda title, case: case.published.get(title), title)
+        columns += [(f"{title} us", theirs, "{:.1f}"), (f"{title} / dplc", partial(speedup, title=title), "{:.2f}")]
+    return TableLayout((*columns, COLUMNS[-1]), FOLDER_LEGEND, folder_summary)
+
+
+def folder_summary(record: BenchRecord) -> str:
+    """Return the totals, and fast_p with the geometric mean for each title of published times."""
+    parts = [suite_summary(record)]
+    for title, shares in record.fast.items():
+        mean = geomean(speedup(case, title) for case in record.cases) or 0.0
+        listed = ", ".join(f"{p}: {share}" for p, share in shares.items())
+        parts.append(f"{title} / dplc: geometric mean {mean:.2f}; share above p {listed}")
+    return "; ".join(parts)
 
 
 def markdown_page(record: BenchRecord, layout: TableLayout) -> str:

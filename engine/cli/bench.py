@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Iterator
@@ -9,21 +10,27 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from ...codegen.launch import CudaExecutor
 from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import choose_device, has_gpu
-from ..bench.bench import BenchSteps, CudaClock, bench_cases
-from ..bench.cases import read_suite
+from ..bench.bench import BenchSteps, CudaClock, bench_cases, provenance, totals
+from ..bench.cases import read_suite, selected
+from ..bench.folders import ProblemWorker, each_record, problems_of, published_times
 from ..bench.records import (
     SUITE,
     BenchRecord,
     CaseRecord,
     TableLayout,
     comparison,
+    fast_shares,
+    folder_layout,
     kernel_layout,
     markdown_page,
+    read_json,
     read_results,
     summary,
 )
@@ -51,8 +58,8 @@ def bench(flags: Flags) -> None:
         write(comparison(read_results(flags.subject.path)))  # every suite that was measured
     else:
         steps = BenchSteps(flags.run, flags.assemble, command_line())
-        benches = {"text": bench_expression, "suite": bench_suite}.get(flags.subject.kind, bench_model)
-        benches(flags, steps)
+        benches = {"text": bench_expression, "suite": bench_suite, "folder": bench_folder}
+        benches.get(flags.subject.kind, bench_model)(flags, steps)
 
 
 def bench_suite(flags: Flags, steps: BenchSteps) -> None:
@@ -75,8 +82,46 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
         print_json(record)
     else:
         print_table(record, layout)
-    if wrong := [case.name for case in record.cases if case.problem]:
+    if wrong := [f"{case.name}: {case.problem.splitlines()[0]}" for case in record.cases if case.problem]:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
+
+
+RESULTS = re.compile(rb'\A\{"suite":')
+
+
+def bench_folder(flags: Flags, steps: BenchSteps) -> None:
+    """Run `dplc bench FOLDER`. Ctrl-C leaves problems out, and the same command with `-o` continues.
+
+    Raises UsageError for a folder without problems, KeyboardInterrupt after an interrupt, once the table is printed.
+    """
+    problems = problems_of(flags.subject.path)
+    problems = {name: problems[name] for name in selected(problems, flags.only)}
+    published, out = published_times(flags.published, problems), flags.results
+    with bars("loading rules") as show:
+        compiler = compiler_for(flags)
+        record = BenchRecord(
+            suite=flags.subject.name, totals=totals([], 0.0, 0.0), cases=[],
+            **provenance(steps.command, compiler.target, compiler.tools),
+        )  # fmt: skip
+        if out and out.exists():
+            old = read_json(out, BenchRecord, "name another file, or remove this one")
+            if (old.command, old.versions) == (record.command, record.versions):
+                record = old
+        cases = record.cases
+        waiting = list(problems)[len(cases) :]
+        worker = ProblemWorker(compiler, steps.run and has_gpu(), flags.shrink)
+        found = each_record(worker, [problems[name] for name in waiting], flags.seconds or 0.0)
+        with contextlib.suppress(KeyboardInterrupt):
+            for name in waiting:
+                show(name, len(cases), len(problems))
+                cases.append(msgspec.structs.replace(next(found), name=name, published=published[name]))
+                seconds = sum(case.compile_ms for case in cases) / 1e3
+                record.totals, record.fast = totals(cases, seconds, seconds), fast_shares(cases)
+                if out:
+                    write_file(out, msgspec.json.encode(record).decode(), RESULTS)
+    show_bench(record, folder_layout(record), flags)
+    if len(cases) < len(problems):
+        raise KeyboardInterrupt
 
 
 def bench_expression(flags: Flags, steps: BenchSteps) -> None:

@@ -148,6 +148,8 @@ class Flags:
     minutes: float | None = None
     plan: bool = False
     results: Path | None = None
+    shrink: bool = False
+    published: list[Path] = NONE
     compare: Path | None = None
     # tune
     search: str | None = None
@@ -209,6 +211,7 @@ KINDS = {  # what a subject is called, and how one is given
     "model": ("a model", "a configuration, its folder, or an id of the hub"),
     "artefact": ("an artefact", "what `dplc compile -o DIR` wrote"),
     "suite": ("a suite", "SUITE.json"),
+    "folder": ("a folder of problems", "FOLDER or FILE.py"),
     "lines": ("lines of a dump", "--from FILE.ir:10-20"),
     "op": ("a torch op", "--op OP"),
     "unpack": ("a pack", "--unpack FILE.dplc"),
@@ -370,6 +373,8 @@ def _kind(name: str, kinds: set[str]) -> str:
         return "artefact"
     if is_model(name):
         return "model"
+    if exists and (path.suffix == ".py" or (path.is_dir() and "folder" in kinds)):
+        return "folder"
     found = ["suite", "artefact", "model"]
     if exists:
         found.remove("suite" if path.is_dir() else "artefact")

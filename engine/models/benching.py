@@ -109,8 +109,7 @@ def bench(
     return ModelBench(
         suite=subject.plan.model,
         about=f"{subject.plan.length} tokens, {subject.plan.dtype}; every distinct kernel with all its launches.",
-        published="",
-        totals=msgspec.structs.replace(totals(cases, seconds, seconds, 0.0), predicted_geomean_us=None),
+        totals=msgspec.structs.replace(totals(cases, seconds, seconds), predicted_geomean_us=None),
         cases=cases,
         figures=figures,
         **provenance(command, target, tools),

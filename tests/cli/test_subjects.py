@@ -20,7 +20,7 @@ from dplc.ir.program import LEVELS
 
 COMMANDS = dict(commands())
 VALUES = {"--target": "h200", "--ir": "loop", "--dtype": "f16", "--out": "3.npz"}
-PATHS = {"model": "model.json", "suite": "suite.json", "artefact": "."}
+PATHS = {"model": "model.json", "suite": "suite.json", "artefact": ".", "folder": "problem.py"}
 NAMES = {
     "text": "3", "lines": "a.ir:3", "op": "exp", "unpack": "a.dplc", "compare": "a.json",
     **{level: f"{level}.ir" for level in LEVELS}, **PATHS,
@@ -45,7 +45,12 @@ def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
     """Run a command line in a folder with something of every kind: the function that would do the work, and its flags."""
     for level in LEVELS:
         (tmp_path / f"{level}.ir").write_text(f"## level: {level}\n")
-    for name, text in {"model.json": '{"model_type": "llama"}', "suite.json": "{}", MANIFEST: "{}"}.items():
+    for name, text in {
+        "model.json": '{"model_type": "llama"}',
+        "suite.json": "{}",
+        MANIFEST: "{}",
+        "problem.py": "",
+    }.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     calls: list[Any] = []

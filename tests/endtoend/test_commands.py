@@ -35,6 +35,17 @@ SUITE = """{
     {"name": "ragged", "operation": "linear", "sizes": {"rows": 9, "in": 33, "out": 17}}
   ]
 }"""
+PROBLEM = """import torch
+
+class Model(torch.nn.Softmax):
+    pass
+
+def get_init_inputs():
+    return [-1]
+
+def get_inputs():
+    return [torch.randn(512, 512)]
+"""
 COMMANDS = dict(commands())
 LINES = [  # of the page's blocks: a command, and the lines below it
     tuple(text.splitlines())
@@ -55,6 +66,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }.items():
         shutil.copy(ROOT / file, made / name)
     (made / "suite.json").write_text(SUITE)
+    (made / "problems").mkdir()
+    (made / "problems" / "row.py").write_text(PROBLEM)
+    (made / "published.json").write_text(json.dumps({"problems": {"row.py": {"mean": 0.01}}}))
     (made / "tiny").mkdir()
     (made / "tiny" / "config.json").write_text(json.dumps({"model_type": "llama", **TINY}))
     wanted = {want.names[0]: want for want in weights_of(build(find(str(made / "tiny")))).values()}
