@@ -309,7 +309,7 @@ def backend(graph: GraphModule, example_inputs: CallInputs, **options: Any) -> F
     shares = chosen.pop("shares", None)
     if shares is not None and not isinstance(shares, Shares):
         raise UsageError("the option `shares` is not a dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
-    if options.get("mode") is not None:
+    if options.get("mode") not in (None, "default", "reduce-overhead"):  # graphs of launches are replayed anyway
         instead = "options are {'explore': True}, and `dplc tune`"
         _warn(OptionWarning, f'mode="{options["mode"]}" means nothing to dplc: {instead}')
     warned: set[str] = set()
@@ -410,22 +410,19 @@ class GraphPart:
         self.total = len(ops(self.graph)) if self.total is None else self.total
         self.lengths: Lengths | None = None  # None also for lengths that cannot be sizes
         if any(is_number(n) or has_lengths(n) for n in placeholders(self.graph)):
-            try:
-                found = Lengths(self.graph)
-                self.lengths = found if found.places else None
-            except DplcError as problem:
-                self._fixed(problem)
+            self._find_lengths()
         self.by_strides = any("as_strided" in str(x.target) for x in ops(self.graph))  # it reads memory, not elements
 
     def __call__(self, *args: Known) -> Any:
         signature = self._signature(args)
         if signature not in self.compiled:
-            extents = {n for x in tensors(args) for n in x.shape}
-            given = {index: x for index, x in enumerate(args) if type(x) is int and x not in extents}
-            _warn_of_number(self.warned, self.fixed_numbers, given, {})
-            self.fixed_numbers = given
             with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
                 made = self._compile(args)
+            extents = {n for x in tensors(args) for n in x.shape}
+            opened = self.lengths.open if self.lengths is not None else [()] * len(args)
+            given = {i: x for i, x in enumerate(args) if type(x) is int and x not in extents and opened[i] is not None}
+            _warn_of_number(self.warned, self.fixed_numbers, given, {})
+            self.fixed_numbers = given
             signature = self._signature(args)  # a compile may narrow a range
             self.compiled[signature] = made
             forget_oldest(self.compiled, MOST_SIGNATURES)
@@ -437,6 +434,23 @@ class GraphPart:
         if self.lengths is not None and (rows := self.lengths.rows(args)) is not None:
             return (rows, *map(described, args, self.lengths.open), memory)
         return (*map(described, args), memory)
+
+    def _find_lengths(self, values: bool = True) -> None:
+        """Find the lengths of the graph. values: as of `Lengths`."""
+        self.lengths = None
+        try:
+            found = Lengths(self.graph, values)
+            self.lengths = found if found.places else None
+        except DplcError as problem:
+            self._fixed(problem)
+
+    def _fix_lengths(self, problem: DplcError, lengths: Lengths) -> None:
+        """Fix the whole numbers among lengths that no shape depends on, if there are any, else all lengths."""
+        if lengths.values:
+            self._find_lengths(values=False)
+        else:
+            self._fixed(problem)
+            self.lengths = None
 
     def _fixed(self, problem: DplcError) -> None:
         """Warn once, with the reason, that each length is compiled separately."""
@@ -458,6 +472,9 @@ class GraphPart:
             return self._eager(self.graph, DplcError("its tensors are neither on a CPU nor on a GPU"))
         lengths = self.lengths
         if lengths is not None and lengths.rows(args) is None:
+            if lengths.values:
+                self._find_lengths(values=False)
+                return self._compile(args)
             self._fixed(DplcError("a length is outside of the range that one program serves"))
             lengths = None
 
@@ -500,10 +517,10 @@ class GraphPart:
         except DplcError as problem:
             assert lengths is not None
             if isinstance(problem, Narrower):
-                lengths.narrowed |= {size.name: size for size in problem.sizes}
+                for size in problem.sizes:
+                    lengths.narrowed.setdefault(size.name, []).insert(0, size)
             if not isinstance(problem, Narrower) or lengths.rows(args) is None:
-                self._fixed(problem)
-                self.lengths = None
+                self._fix_lengths(problem, lengths)
             return self._compile(args)
 
     def _eager(self, graph: GraphModule, problem: DplcError) -> Function:

@@ -484,24 +484,28 @@ class Lengths:
     """Lengths of a graph, and its other numbers, which are fixed.
 
     open: for each argument the dimensions that a range covers; None for a number that is computed from those. narrowed:
-    {name of a length: what a compile found to be one program}. Raises DplcError for a graph with a length that its
-    arguments do not tell.
+    {name of a length: ranges that compiles found to be one program, the latest first}. values: whether a whole number
+    that no shape depends on may be a length, such as the place of a token; the attribute tells whether one is. Raises
+    DplcError for a graph with a length that its arguments do not tell.
     """
 
-    def __init__(self, graph: GraphModule):
+    def __init__(self, graph: GraphModule, values: bool = True):
+        self.values = False
         nodes = placeholders(graph)
         self.numbers = {index: value(node).node.expr for index, node in enumerate(nodes) if is_number(node)}
         # {length: an argument and the dimension that tell it; None for an argument that is the number}
         self.places: dict[Expr, tuple[int, int | None]] = {}
-        self.narrowed: dict[str, Size] = {}
+        self.narrowed: dict[str, list[Size]] = {}
         self._names = [node.target for node in nodes]
         self._ranges: dict[Expr, tuple[int, int | None]] = {}
         known, shaping = list(_open_numbers(graph)), _symbols(n for x in tensors(leaves(graph)) for n in x.shape)
         dimensions = [told for told in known if told[2] is not None]
         for told in sorted(known, key=lambda told: told[2] is None):  # a dimension before a number
             e = told[0].node.expr
-            if e.is_Symbol and (told[2] is not None or e in shaping):
+            shapes = told[2] is not None or e in shaping
+            if e.is_Symbol and (values or shapes):
                 self._learn(*told)
+                self.values |= not shapes
         for told in dimensions:  # of which only the product is known
             if not told[0].node.expr.free_symbols <= self.places.keys():
                 self._learn(*told)
@@ -537,9 +541,11 @@ class Lengths:
                 while n > high:
                     low, high = high + 1, high * WIDER
                 high = min(high, MOST)
-            known = self.narrowed.get(self._name(symbol))
-            if known is not None and known.low <= high and known.high >= low:
-                low, high, multiple = max(low, known.low), min(high, known.high), known.multiple
+            for known in self.narrowed.get(self._name(symbol), ()):
+                if known.low <= n <= known.high:
+                    low, high, multiple = max(low, known.low), min(high, known.high), known.multiple
+                    break
+                low, high = (max(low, known.high + 1), high) if known.high < n else (low, min(high, known.low - 1))
             if not low <= n <= high or n % multiple:
                 return None
             rows.append((low, high, multiple))

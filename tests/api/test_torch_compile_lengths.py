@@ -124,7 +124,10 @@ ASKED = {
         "again for every length",
     ),
     "a tensor holds a length": Calls(padded, [(torch.randn(1, 4, n), torch.tensor(3)) for n in (8, 12, 9)], [""] * 3, "is read out of a tensor"),
-    "a whole number changes": Calls(lambda x, k: x * k + k, NUMBERS, [WIDE] * 3, r"(?s)it was 3, and is 4.*torch\.tensor\(4\)"),
+    "a whole number changes": Calls(lambda x, k: x * k + k, NUMBERS, [f"{WIDE} and 1..4096"]),
+    "below zero": Calls(
+        lambda x, k: x * k + k, [(x, -k) for x, k in NUMBERS], [WIDE] * 3, r"(?s)it was -3, and is -4.*torch\.tensor\(-4\)"
+    ),
     "a tensor in its place": Calls(lambda x, k: x * k + k, [(x, torch.tensor(k)) for x, k in NUMBERS], [WIDE]),
     "a float of an op's own": Calls(lambda x, scale: F.leaky_relu(x, scale), FLOATS, [WIDE] * 3, CHANGED),
     "a float and a bf16 without dimensions": Calls(  # a tensor would make it f32
