@@ -42,6 +42,7 @@ from ..models.compiling import (
 )
 from ..models.generating import (
     Generator,
+    Sampling,
     Stream,
     Tokenizer,
     all_lengths,
@@ -310,6 +311,10 @@ def generate(flags: Flags) -> None:
         raise UsageError("--device reference: text is generated on cuda and on the emulator")
     if (flags.prompt is None) == (flags.ids is None):
         raise UsageError("a prompt is needed: --prompt TEXT, or --ids 1,2,3")
+    sampling: Sampling | None = Sampling(
+        flags.temperature, flags.top_k, flags.top_p, flags.min_p, flags.repetition_penalty, flags.draw_seed
+    )
+    sampling = None if sampling == Sampling(seed=flags.draw_seed) else sampling
     tokenizer = None if flags.prompt is None else Tokenizer(model)
     source = source_of(flags)
     words, positions = (source.config.get(field) for field in ("vocab_size", "max_position_embeddings"))
@@ -322,7 +327,7 @@ def generate(flags: Flags) -> None:
     with bars() as tell:
         generation = compile_generation(
             source, all_lengths(maximum), maximum, shape_of(flags), compile_options(flags, device), chunk=flags.chunk,
-            tell=tell,
+            tell=tell, scored=sampling is not None,
         )  # fmt: skip
         calls = {"prompt": generation.prompt, "token": generation.token}
         for call in calls.values():
@@ -334,7 +339,7 @@ def generate(flags: Flags) -> None:
     if flags.count > maximum - len(prompt):
         print_remark(f"there is room for {maximum - len(prompt)} new tokens (--max-length {maximum})")
     stops = generation.stops if (own := stops_of(model)) is None else own
-    tokens, seconds, interrupted = _generated(generator, prompt, flags, stops, tokenizer)
+    tokens, seconds, interrupted = _generated(generator, prompt, flags, stops, tokenizer, sampling)
     first, last = (seconds[0], seconds[-1]) if seconds else (0.0, 0.0)
     rate = (len(tokens) - 1) / (last - first) if last > first else None  # after the first
     memory, chunk = generation.memory, generation.chunk
@@ -363,8 +368,9 @@ def generate(flags: Flags) -> None:
 
 
 def _generated(
-    generator: Generator, prompt: list[int], flags: Flags, stops: frozenset[int], tokenizer: Tokenizer | None
-) -> tuple[list[int], list[float], bool]:
+    generator: Generator, prompt: list[int], flags: Flags, stops: frozenset[int], tokenizer: Tokenizer | None,
+    sampling: Sampling | None,
+) -> tuple[list[int], list[float], bool]:  # fmt: skip
     """Generate tokens, and print each as soon as it is known unless the result is JSON.
 
     Returns the tokens, the seconds until each, and whether the user interrupted it, which ends the text.
@@ -372,7 +378,7 @@ def _generated(
     tokens, seconds, stream, interrupted = list[int](), list[float](), tokenizer and Stream(tokenizer), False
     start = perf_counter()
     try:
-        for token in generator.tokens(prompt, flags.count, stops):
+        for token in generator.tokens(prompt, flags.count, stops, sampling):
             seconds.append(perf_counter() - start)
             tokens.append(token)
             if not flags.as_json:

@@ -168,6 +168,12 @@ class Flags:
     count: int = 32
     maximum: int | None = None
     chunk: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    draw_seed: int = 0
     # rules and ops
     name: str = ""
     files: list[Path] = NONE

@@ -1,4 +1,4 @@
-"""Text from a model, greedily: the prompt at once or in pieces, then one token at a time, with a cache.
+"""Text from a model, greedy or sampled: the prompt at once or in pieces, then one token at a time, with a cache.
 
 The prompt has any length. A token's call updates the cache without a copy, if it can.
 """
@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from ...codegen.arrays import torch_dtype
 from ...codegen.kernel import Program
 from ...codegen.launch import Executor
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, UsageError, first_line
 from ...ir.dtypes import DTYPES
 from ...ir.node import immutable
 from ...ir.program import Param
@@ -59,17 +59,18 @@ KINDS = ("full_attention", "sliding_attention")
 ONE = Dim("s", 1, 1)
 
 
-def capture_prompt(model: PreTrainedModel, length: Dim, rows: int) -> CapturedModel:
+def capture_prompt(model: PreTrainedModel, length: Dim, rows: int, scored: bool = False) -> CapturedModel:
     """Capture all tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1] and the cache.
 
     The cache holds the keys and values of every layer, f[rows, heads, width], zeros after the prompt. length: of the
-    prompt; rows: of the cache. Raises DplcError for a model that keeps anything else from token to token.
+    prompt; rows: of the cache; scored: whether the call gives the logits f32[1, words] instead of the token. Raises
+    DplcError for a model that keeps anything else from token to token.
     """
 
     def prompt(input_ids: Tensor) -> tuple[Tensor, ...]:
         length = input_ids.shape[1]
         positions = torch.arange(length, device=input_ids.device)[None]
-        token, *kept = _outputs(model, _Cache(length), input_ids, positions)
+        token, *kept = _outputs(model, _Cache(length), input_ids, positions, scored)
         room = (0, 0, 0, 0, 0, rows - length)
         return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept)
 
@@ -79,7 +80,9 @@ def capture_prompt(model: PreTrainedModel, length: Dim, rows: int) -> CapturedMo
     return captured
 
 
-def capture_piece(model: PreTrainedModel, length: Dim | None, cache: Sequence[Param], reach: Dim) -> CapturedModel:
+def capture_piece(
+    model: PreTrainedModel, length: Dim | None, cache: Sequence[Param], reach: Dim, scored: bool = False
+) -> CapturedModel:  # fmt: skip
     """Capture the call that reads some tokens of a prompt, or one token after the prompt.
 
     It takes input_ids: i64[1, length], the position of the first: i64[], and the cache of all tokens before. It gives
@@ -89,6 +92,7 @@ def capture_piece(model: PreTrainedModel, length: Dim | None, cache: Sequence[Pa
         length: tokens of the piece; None for one token after the prompt.
         cache: dtypes and shapes, keys and values of every layer.
         reach: how many rows of the cache a call is given, its first.
+        scored: as of `capture_prompt`.
     """
 
     def piece(input_ids: Tensor, position: Tensor, cache: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -110,7 +114,7 @@ def capture_piece(model: PreTrainedModel, length: Dim | None, cache: Sequence[Pa
                 for tensor, old in zip(new, before, strict=True)
             ]
 
-        return _outputs(model, _Cache(rows, position, written, length is None), input_ids, positions)
+        return _outputs(model, _Cache(rows, position, written, length is None), input_ids, positions, scored)
 
     ids, rows = _tokens(model, length or ONE), reach.size().hint
     tensors = [ids.new_empty((rows, *kept.shape[1:]), dtype=torch_dtype(kept.dtype)) for kept in cache]
@@ -135,8 +139,10 @@ def _tokens(model: PreTrainedModel, length: Dim) -> Tensor:
     return torch.empty((1, length.size().hint), dtype=torch.long, device=next(model.parameters()).device)
 
 
-def _outputs(model: PreTrainedModel, cache: _Cache, input_ids: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
-    """Return the token of the largest logit after the last one given: i64[1]; then what the cache holds.
+def _outputs(
+    model: PreTrainedModel, cache: _Cache, input_ids: Tensor, positions: Tensor, scored: bool
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the token of the largest logit after the last one given: i64[1], or all logits; then what the cache holds.
 
     Of every layer it holds the keys, then the values: for each position a row of all heads.
     """
@@ -144,7 +150,7 @@ def _outputs(model: PreTrainedModel, cache: _Cache, input_ids: Tensor, positions
         input_ids=input_ids, position_ids=positions, past_key_values=cache, use_cache=True, return_dict=False,
         logits_to_keep=1,
     )  # fmt: skip
-    token = logits[:, -1].argmax(-1)
+    token = logits[:, -1].float() if scored else logits[:, -1].argmax(-1)
     tensors = (tensor for layer in sorted(cache.layers) for tensor in cache.layers[layer])
     return token, *(tensor[0].transpose(0, 1) for tensor in tensors)  # attention has f[1, heads, positions, width]
 
@@ -285,14 +291,15 @@ def all_lengths(maximum: int) -> Dim:
 
 def compile_generation(
     source: ModelSource, lengths: Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Wanted = True,
-    chunk: int | None = None, step: int = STEP, tell: Tell = silent,
+    chunk: int | None = None, step: int = STEP, tell: Tell = silent, scored: bool = False,
 ) -> Generation:  # fmt: skip
     """Compile a model to generate text.
 
     lengths: of prompts, `all_lengths(maximum)` at most, which one compile serves; maximum: of prompt and text; shape:
     dtype and layers; rows: parts of the range that are compiled separately when a prompt needs them, as in
     `dplc.compile`; chunk: the most tokens of a prompt that are read at once, which limits the temporaries, None for
-    all; step: rows by which the part of the cache grows that a call is given.
+    all; step: rows by which the part of the cache grows that a call is given; scored: whether tokens are chosen by a
+    `Sampling`.
 
     Raises DplcError for a prompt that leaves no room, and for a model that cannot be compiled.
     """
@@ -309,7 +316,7 @@ def compile_generation(
         return with_rows(compile_call(source, shape, capture, options, tell), rows, _in_place)
 
     if chunk is None:
-        prompt = compiled(lambda: capture_prompt(model, lengths, reach.high), rows)
+        prompt = compiled(lambda: capture_prompt(model, lengths, reach.high, scored), rows)
         _, *cache = prompt.compilation.captured.graph.outs
     else:
         _, *cache = capture_prompt(model, ONE, reach.high).captured.graph.outs
@@ -317,8 +324,8 @@ def compile_generation(
         part = Dim(lengths.name, 1, chunk, hint=chunk)
         if rows is True and chunk > 1 and reach.low < reach.high:
             rows = octaves(part, options.target)
-        prompt = compiled(lambda: capture_piece(model, part, cache, reach), rows)
-    token = compiled(lambda: capture_piece(model, None, cache, reach), ())
+        prompt = compiled(lambda: capture_piece(model, part, cache, reach, scored), rows)
+    token = compiled(lambda: capture_piece(model, None, cache, reach, scored), ())
     ends = model.config.eos_token_id
     stops = frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
     return Generation(prompt, token, lengths, maximum, stops, reach, chunk)
@@ -364,11 +371,13 @@ class Generator:
         self._prompts.runner(generation.sizes_of(prompt, count, count))
         self._prompts.forget()
 
-    def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
+    def tokens(
+        self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None, sampling: Sampling | None = None
+    ) -> Iterator[int]:
         """Yield at most `count` new tokens, each when it is known.
 
-        A token of `stops` (by default the model's) is the last. It yields no more than there is room for. Raises
-        DplcError for a prompt of a length that was not compiled.
+        A token of `stops` (by default the model's) is the last. It yields no more than there is room for. sampling:
+        chooses tokens, if the calls give logits. Raises DplcError for a prompt of a length that was not compiled.
         """
         found, length = self.generation, len(prompt)
         pieces = found.pieces(length)
@@ -388,7 +397,9 @@ class Generator:
             for start, amount in pieces:
                 token = self._next(self._prompts, ids[:, start : start + amount].contiguous(), start, cache)
         self._prompts.forget()
+        choose = sampling.choices(ids) if sampling else lambda found: found
         for place in range(length, last + 1):
+            token = choose(token)
             number = int(token)
             yield number
             if number in ends or place == last:
@@ -405,6 +416,60 @@ class Generator:
             if after.data_ptr() != before.data_ptr():
                 before.copy_(after)
         return token
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen by their logits, as transformers does: each None is left out.
+
+    A token is drawn if a temperature, top_k, top_p or min_p is given; else it is the one of the largest logit. seed: of
+    the draws, which are those of PyTorch after `torch.manual_seed(seed)`. Raises UsageError for a value out of range.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._processors()
+
+    def _processors(self) -> list[tuple[str, Any]]:
+        """Return transformers' processors in its order."""
+        import transformers
+
+        kinds = {
+            "repetition_penalty": transformers.RepetitionPenaltyLogitsProcessor,
+            "temperature": transformers.TemperatureLogitsWarper, "top_k": transformers.TopKLogitsWarper,
+            "top_p": transformers.TopPLogitsWarper, "min_p": transformers.MinPLogitsWarper,
+        }  # fmt: skip
+        made = []
+        for name, kind in kinds.items():
+            if (value := getattr(self, name)) is not None:
+                try:
+                    made.append((name, kind(value)))
+                except ValueError as error:
+                    option = f"--{name.replace('_', '-')} {value}"
+                    raise UsageError(f"{option} is out of range", notes=(first_line(error),)) from None
+        return made
+
+    def choices(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a function of logits f32[1, words] that chooses the next token i64[1], after i64[1, length]."""
+        steps, draws = self._processors(), torch.Generator(ids.device).manual_seed(self.seed)
+
+        def choose(scores: Tensor) -> Tensor:
+            nonlocal ids
+            for _, step in steps:
+                scores = step(ids, scores)
+            drawn = any(name != "repetition_penalty" for name, _ in steps)
+            probabilities = scores.softmax(-1)
+            token = torch.multinomial(probabilities, 1, generator=draws)[:, 0] if drawn else scores.argmax(-1)
+            ids = torch.cat((ids, token[None]), 1)
+            return token
+
+        return choose
 
 
 def _weights(call: CompiledModel, weights: Tensors) -> Tensors:

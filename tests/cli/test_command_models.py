@@ -96,7 +96,7 @@ def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     real = models.compile_generation
 
     def compile_once(source: Any, *given: Any, tell: Any, **options: Any) -> Any:
-        key = repr((given[:-1], given[-1].target.name, options))
+        key = repr((source.config.get("quantization_config"), given[:-1], given[-1].target.name, options))
         if key not in MADE:
             MADE[key] = real(source, *given, tell=tell, **options)
         return MADE[key]
@@ -119,6 +119,23 @@ def test_generate_prints_tokens_and_figures(dplc: Command, generate: str) -> Non
     Path("generation_config.json").write_text(json.dumps({"eos_token_id": stops}))
     last = next(at for at, token in enumerate(tokens) if token in stops)
     assert dplc(given).json["tokens"] == tokens[: last + 1]
+
+
+def test_generate_draws_by_a_seed_and_rounds_weights(dplc: Command, generate: str) -> None:
+    given = f"{generate} --ids 1,2,3 --weights . --json --temperature 3 --top-k 15"
+    first, again, other = (dplc(given, "--draw-seed", seed).json["tokens"] for seed in (1, 1, 2))
+    assert first == again != other
+    plain, rounded = (
+        dplc(f"{generate} --ids 1,2,3 --weights . --json {more}").json for more in ("", "--quantise int8")
+    )
+    assert rounded["bytes"]["weights"] < plain["bytes"]["weights"]
+    for wrong, said in {
+        "--draw-seed 1": "`--draw-seed` goes with `--temperature` or `--top-k`",
+        "--top-p 1.5": "--top-p 1.5 is out of range",
+        "--quantise int5": "int5",
+        "--quantise fp8:zeros": "--quantise fp8:zeros: write int8",
+    }.items():
+        dplc(f"{generate} --ids 1,2,3 {wrong}", code=2).shows(said)
 
 
 def test_generate_says_for_how_many_there_is_room(dplc: Command, generate: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from architectures import MAXIMUM, NEW, PROMPT, WORDS, greedy, source, with_weights
 from drawing import draws
 
@@ -19,10 +20,17 @@ from dplc.engine.compiler import compiler_with
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.artefact import emulator
 from dplc.engine.models.compiling import ModelRunner, ModelShape
-from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, check_length
+from dplc.engine.models.generating import (
+    Generation,
+    Generator,
+    Sampling,
+    all_lengths,
+    check_attention,
+    check_length,
+)
 from dplc.engine.models.sources import make
 from dplc.engine.run import calls
-from dplc.ir.diagnostic import DplcError
+from dplc.ir.diagnostic import DplcError, UsageError
 
 ROW = 4 * 2 * 8 * 4  # bytes of a row of the cache: keys and values of two layers, two heads of eight floats each
 FIVE = Dim("s", len(PROMPT), len(PROMPT))
@@ -90,6 +98,38 @@ def test_text_ends_where_it_stops_and_where_its_room_ends(name: str, prompt: lis
     assert list(generator.tokens(prompt, 1, stops=())) == whole[:1] and not list(generator.tokens(prompt, 0))
     ended = whole[: whole.index(whole[3]) + 1]
     assert list(generator.tokens(prompt, NEW, stops={whole[3]})) == ended == greedy(model, prompt, NEW, whole[3])
+
+
+SAMPLINGS: list[dict[str, Any]] = [
+    {"temperature": 0.7}, {"temperature": 1.6, "top_k": 7}, {"top_p": 0.8}, {"min_p": 0.1, "temperature": 1.3},
+    {"repetition_penalty": 1.7}, {"temperature": 2.0, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "repetition_penalty": 1.2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text"])
+@pytest.mark.sampled(1)
+def test_draws_are_those_of_transformers(name: str) -> None:
+    made = generation(name, all_lengths(MAXIMUM), chunk=4 if name == "gemma3_text" else None, scored=True)
+    generator, model = with_transformers(made, name)
+    ids, texts = torch.tensor([PROMPT]), set()
+    for seed, how in enumerate(SAMPLINGS):
+        found = list(generator.tokens(PROMPT, NEW, (), Sampling(**how, seed=seed)))
+        torch.manual_seed(seed)
+        want = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, eos_token_id=None, pad_token_id=0,
+            do_sample=how.keys() != {"repetition_penalty"}, **{"top_k": 0, **how},
+        )  # fmt: skip
+        assert found == want[0, len(PROMPT) :].tolist(), how
+        texts.add(tuple(found))
+        assert found == list(generator.tokens(PROMPT, NEW, (), Sampling(**how, seed=seed)))
+    assert len(texts) > 4
+
+
+@pytest.mark.parametrize("how", [{"temperature": 0.0}, {"top_p": 1.5}, {"min_p": -1.0}, {"repetition_penalty": 0.0}])
+def test_sampling_out_of_range_is_an_error(how: dict[str, Any]) -> None:
+    (name,) = how
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} .* is out of range"):
+        Sampling(**how)
 
 
 def test_memory_for_a_prompt_is_that_of_a_piece() -> None:
