@@ -47,8 +47,7 @@ COMPOSITE = DispatchKey.CompositeImplicitAutograd
 def by_types() -> AbstractContextManager[None]:
     """Return a context in which these ops are traced whole."""
     kernels: dict[str, Function] = {
-        "cov": _cov, "corrcoef": lambda x: _square("corrcoef", x, x.dtype), "max_pool1d": _max_pool1d,
-        "ctc_loss": _ctc_loss,
+        "cov": _cov, "corrcoef": _corrcoef, "max_pool1d": _max_pool1d, "ctc_loss": _ctc_loss,
         "dropout": lambda x, rate, train: x.clone() if train and rate else x,  # PyTorch's own always copies
     }  # fmt: skip
     whole = {op: {COMPOSITE: kernel} for name, kernel in kernels.items() for op in _overloads(name)}
@@ -119,6 +118,10 @@ def _max_pool1d(
     own = [[1, *setting] for setting in (kernel_size, stride or kernel_size)]
     shape = aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
     return x.new_empty(shape)
+
+
+def _corrcoef(x: Tensor) -> Tensor:
+    return _square("corrcoef", x, x.dtype)
 
 
 def _square(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:

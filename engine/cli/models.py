@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -50,7 +50,6 @@ from ..models.generating import (
     compile_generation,
     stops_of,
 )
-from ..models.quantised import nearest
 from ..models.sources import ModelSource, Tell, WeightRequest, build, find
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, print_text, write, write_lines
@@ -74,16 +73,8 @@ if TYPE_CHECKING:
 
 
 def source_of(flags: Flags) -> ModelSource:
-    """Read the configuration of a model, with `--quantise`. Print a remark if it comes from a model id.
-
-    Raises DplcError; UsageError for weights that are quantised already.
-    """
-    source = find(flags.subject.name, print_remark)
-    if not flags.quantise:
-        return source
-    if source.config.get("quantization_config"):
-        raise UsageError(f"--quantise {flags.quantise}: the weights of {source.name} are quantised already")
-    return replace(source, config={**source.config, "quantization_config": nearest(flags.quantise)})
+    """Read the configuration of a model. Print a remark if it comes from a model id. Raises DplcError."""
+    return find(flags.subject.name, print_remark)
 
 
 def shape_of(flags: Flags) -> ModelShape:

@@ -115,7 +115,6 @@ class Flags:
     batch: str = "1"
     rows: str | None = None
     weights: Path | None = None
-    quantise: str | None = None
     ids: str | None = None
     trust_edited_cuda: bool = False
     cubins: bool = True

@@ -29,7 +29,6 @@ from ...ir.node import immutable
 from ..capture.export import quiet_logs
 from ..capture.signature import Tensors
 from ..store.store import FrozenRecord
-from .quantised import READERS, Packing, pack_layers, packed, packings
 
 if TYPE_CHECKING:
     from safetensors import safe_open
@@ -54,15 +53,13 @@ class WeightRequest(FrozenRecord):
     """A weight that a program takes. names: what a file may call it; dtype, by our name; shape as torch has it.
 
     pieces: what files may have in its stead, the matrices of experts: those of a row are stacked, and the stacks are
-    joined along dimension 1. Each has the names that a file may call it. packing: of the linear layer whose packed
-    buffer it is; a name then ends in that of the buffer, and the names in files are those of the layer's tensors.
+    joined along dimension 1. Each has the names that a file may call it.
     """
 
     names: Names
     dtype: DtypeName
     shape: Annotated[tuple[Elements, ...], Meta(max_length=64)]
     pieces: Pieces = ()
-    packing: Packing | None = None
 
 
 Requests = Mapping[str, WeightRequest]  # by keys of the caller, such as the buffers of a program
@@ -136,8 +133,6 @@ def _reader(
     def known(names: Iterable[str]) -> str | None:
         return next((name for name in names if name in files), None)
 
-    if want.packing is not None:
-        return _packed_reader(want, want.packing, files, held)
     whole = known(want.names)
     rows: list[list[Any]] = [[known(names) for names in row] for row in want.pieces] if whole is None else [[whole]]
     names = [name for row in rows for name in row]
@@ -163,41 +158,6 @@ def _reader(
     return lambda: made(lambda file, name: file.get_tensor(name))
 
 
-_KINDS = {"F8_E4M3": "float8_e4m3fn", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-_KINDS |= {"U8": "uint8"} | {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}  # safetensors: torch
-
-
-def _packed_reader(
-    want: WeightRequest, packing: Packing, files: Mapping[str, Path], held: Mapping[tuple[str, Path], safe_open]
-) -> Callable[[], Tensor]:
-    """Return a function that reads a buffer of a packed layer. Raises DplcError as `_reader`."""
-    reader = READERS[packing.reader]
-    layers = [name.rpartition(".") for name in want.names]
-    tensors = reader.tensors(packing)
-    base = next((base for base, _, _ in layers if f"{base}.{tensors[0]}" in files), layers[0][0])
-    missing = [f"{base}.{name}" for name in tensors if (f"{base}.{name}", files.get(f"{base}.{name}")) not in held]
-    if missing:
-        hint = did_you_mean(missing[0], files)
-        raise DplcError(f"the {packing.reader} weights have no tensor `{missing[0]}`", hint=hint)
-
-    def made(read: Callable[[Any, str], Tensor]) -> Tensor:
-        found = {name: read(held[key, files[key]], key) for name in tensors for key in (f"{base}.{name}",)}
-        return packed(reader.unpack(found, packing), layers[0][2], packing)
-
-    def like(file: Any, name: str) -> Tensor:
-        header = file.get_slice(name)
-        return torch.empty(header.get_shape(), dtype=getattr(torch, _KINDS[header.get_dtype()]), device="meta")
-
-    try:
-        shape: object = list(made(like).shape)
-    except (RuntimeError, IndexError, TypeError, ValueError, KeyError) as error:
-        shape = first_line(error)
-    if shape != list(want.shape):
-        what = f"the {packing.reader} weights of `{base}` make {layers[0][2]} of {shape}"
-        raise DplcError(f"{what}; the model needs {list(want.shape)}")
-    return lambda: made(lambda file, name: file.get_tensor(name))
-
-
 def make(wanted: Requests, seed: int = 0, device: str = "cpu", scale: float = 0.05) -> dict[str, Tensor]:
     """Return random weights, the same for the same seed and device.
 
@@ -209,13 +169,8 @@ def make(wanted: Requests, seed: int = 0, device: str = "cpu", scale: float = 0.
     generator = torch.Generator(device).manual_seed(seed)
     made = {}
     for key, want in wanted.items():
-        value, dtype = torch.randn(want.shape, generator=generator, device=device) * scale, torch_dtype(want.dtype)
-        if dtype is torch.int64:  # an order
-            made[key] = value.argsort()
-        elif not dtype.is_floating_point:  # codes, of which a few deviations are all
-            made[key] = (value / scale * 8 + (8 if want.names[0].endswith("zeros") else 64)).to(dtype)
-        else:
-            made[key] = (value + 1 if len(want.shape) == 1 else value).to(dtype)
+        value = torch.randn(want.shape, generator=generator, device=device) * scale
+        made[key] = (value + 1 if len(want.shape) == 1 else value).to(torch_dtype(want.dtype))
     return made
 
 
@@ -404,9 +359,7 @@ def explained(what: str, hint: str | None = None) -> Iterator[None]:
 
 
 # Fields that are not part of the model: transformers uses scaled_dot_product_attention if an architecture has it.
-_SAID_ELSEWHERE = frozenset(
-    ("model_type", "auto_map", "_attn_implementation", "attn_implementation", "quantization_config")
-)
+_SAID_ELSEWHERE = frozenset(("model_type", "auto_map", "_attn_implementation", "attn_implementation"))
 
 
 def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) -> PreTrainedModel:
@@ -420,8 +373,6 @@ def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) ->
     made = _class(source, config)
     with explained(f"the configuration of {source.name} does not make a model"), torch.device("meta"):
         model = made._from_config(config, dtype=torch_dtype(dtype))
-    if isinstance(quantised := source.config.get("quantization_config"), dict):
-        pack_layers(model, quantised)
     model.eval().requires_grad_(False)
     _derive_buffers(model)
     return model
@@ -457,11 +408,10 @@ def weights_of(model: PreTrainedModel) -> dict[int, WeightRequest]:
         return ()
 
     found: dict[int, WeightRequest] = {}
-    how = packings(model)
     for name, tensor in model.state_dict(keep_vars=True).items():
         before = found[id(tensor)].names if id(tensor) in found else ()
         names, dtype = (*before, name, *older(name)), torch_dtype_name(tensor)
-        found[id(tensor)] = WeightRequest(names, dtype, tuple(tensor.shape), pieces(names[0], tensor), how.get(name))  # type: ignore[arg-type]
+        found[id(tensor)] = WeightRequest(names, dtype, tuple(tensor.shape), pieces(names[0], tensor))  # type: ignore[arg-type]
     return found
 
 

@@ -121,19 +121,13 @@ def test_generate_prints_tokens_and_figures(dplc: Command, generate: str) -> Non
     assert dplc(given).json["tokens"] == tokens[: last + 1]
 
 
-def test_generate_draws_by_a_seed_and_rounds_weights(dplc: Command, generate: str) -> None:
+def test_generate_draws_by_a_seed(dplc: Command, generate: str) -> None:
     given = f"{generate} --ids 1,2,3 --weights . --json --temperature 3 --top-k 15"
     first, again, other = (dplc(given, "--draw-seed", seed).json["tokens"] for seed in (1, 1, 2))
     assert first == again != other
-    plain, rounded = (
-        dplc(f"{generate} --ids 1,2,3 --weights . --json {more}").json for more in ("", "--quantise int8")
-    )
-    assert rounded["bytes"]["weights"] < plain["bytes"]["weights"]
     for wrong, said in {
         "--draw-seed 1": "`--draw-seed` goes with `--temperature` or `--top-k`",
         "--top-p 1.5": "--top-p 1.5 is out of range",
-        "--quantise int5": "int5",
-        "--quantise fp8:zeros": "--quantise fp8:zeros: write int8",
     }.items():
         dplc(f"{generate} --ids 1,2,3 {wrong}", code=2).shows(said)
 
