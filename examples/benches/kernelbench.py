@@ -67,7 +67,9 @@ def record(checkout: Path, results: Path) -> None:
     found = json.loads(results.read_text())
     cases = {case["name"]: compact(case, checkout) for case in found["cases"]}
     head = {name: found[name] for name in ("date", "target", "machine", "versions")}
-    head["command"] = found["command"].replace(str(checkout), "CHECKOUT").replace(f"{BUILD.relative_to(ROOT)}/", "")
+    head["command"] = found["command"].replace(str(checkout), "CHECKOUT")
+    for folder in (f"{BUILD}/", f"{BUILD.relative_to(ROOT)}/"):
+        head["command"] = head["command"].replace(folder, "")
     texts = [f"{json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items()]
     DATA.write_text(json.dumps(head)[:-1] + ', "problems": {\n' + ",\n".join(texts) + "\n}}\n")
     subprocess.run([sys.executable, str(ROOT / "examples" / "benches" / "pages.py"), str(PAGE)], check=True)
@@ -78,6 +80,7 @@ def compact(case: Case, checkout: Path) -> Case:
     text = (checkout / "KernelBench" / f"{case['name']}.py").read_text()
     longest = max(case["kernels"], key=lambda kernel: kernel["predicted_us"], default={})
     small, error = case["run"] or {}, case["error"] or (case["run"] or {}).get("finding") or ""
+    error = error.replace(f"{checkout / 'KernelBench'}/", "")
     return {
         "us": case["predicted_us"] and round(case["predicted_us"], 2), "launches": len(case["kernels"]),
         "least_us": case["least_us"] and round(case["least_us"], 2),
