@@ -192,7 +192,7 @@ def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError]
     record.kernels = kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
     record.compulsory_bytes = compilation.compulsory_bytes
     record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
-    record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
+    record.predicted_us = None if compilation.called else sum(kernel.predicted_us for kernel in kernels)
     record.least_us = 1e6 * compilation.least_seconds
     record.times_limit = max(over_limits(sources_of(compilation), once, target).values(), default=None)
 

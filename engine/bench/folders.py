@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, hub
 from torch.utils import _pytree as pytree
 
 from ...codegen.pack.runner import WorkerGone, WorkerProcess, how_it_ended
@@ -174,6 +174,7 @@ class ProblemWorker:
         torch.set_num_threads(1)
         self._compiled((torch.nn.ReLU(), (torch.empty(8),)))
         import_everything()
+        hub.tqdm((), disable=True)  # makes a semaphore, which this process removes and a fork would leave
         return self
 
     def about(self) -> dict[str, Any]:
@@ -228,8 +229,7 @@ class ProblemWorker:
         watch = Stopwatch()
         with watch.stage("capture"):
             captured = capture(*program, aliases=True)
-        compiler = replace(self.compiler, calls="missing")  # their time is not predicted
-        made = CompiledCase(compiler.compile(captured, watch), problem())
+        made = CompiledCase(replace(self.compiler, calls="missing").compile(captured, watch), problem())
         describe(made)
         return made
 
@@ -246,8 +246,11 @@ def each_record(worker: ProblemWorker, paths: Sequence[Path], limit: float) -> I
         for path in paths:
             process.start()
             try:
-                yield process.ask(path, limit)
+                record = process.ask(path, limit)
             except WorkerGone as gone:
-                yield problem(f"{gone}")
+                record = problem(f"{gone}")
+            if path is paths[-1]:
+                process.stop()
+            yield record
     finally:
         process.kill()

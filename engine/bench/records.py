@@ -98,6 +98,7 @@ class CaseRecord(Struct, kw_only=True):
 
     times_limit: predicted time divided by the limit, of the kernel that is furthest from its limit. least_us: lower
     bound of the time of its launches, with arguments and results transferred and every operation done once.
+    predicted_us: None for a case that calls torch, whose time is not known.
     """
 
     name: str
@@ -426,9 +427,9 @@ def folder_summary(record: BenchRecord) -> str:
     """Return the totals, and fast_p with the geometric mean for each title of published times."""
     parts = [suite_summary(record)]
     for title, shares in record.fast.items():
-        mean = geomean(speedup(case, title) for case in record.cases) or 0.0
+        mean = geomean(speedup(case, title) for case in record.cases)
         listed = ", ".join(f"{p}: {share}" for p, share in shares.items())
-        parts.append(f"{title} / dplc: geometric mean {mean:.2f}; share above p {listed}")
+        parts.append(f"{title} / dplc: geometric mean {mean and round(mean, 2)}; share above p {listed}")
     return "; ".join(parts)
 
 

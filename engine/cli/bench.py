@@ -108,7 +108,8 @@ def bench_folder(flags: Flags, steps: BenchSteps) -> None:
             if (old.command, old.versions) == (record.command, record.versions):
                 record = old
         cases = record.cases
-        waiting = list(problems)[len(cases) :]
+        done = {case.name for case in cases}
+        waiting = [name for name in problems if name not in done]
         worker = ProblemWorker(compiler, steps.run and has_gpu(), flags.shrink)
         found = each_record(worker, [problems[name] for name in waiting], flags.seconds or 0.0)
         with contextlib.suppress(KeyboardInterrupt):

@@ -10,7 +10,7 @@ one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
 products reach. L1 serves the sectors that a load of the same straight-line code of the block had requested, or one in
-an iteration shortly before if L1 holds as much of all blocks of a multiprocessor beside their shared memory. Other hits
+an iteration shortly before, if L1 has room for as much of all blocks of a multiprocessor at once. Other hits
 and the order of blocks are not modelled, but for what a block sweeps again: that stays in L2 if the parts of all blocks
 at once do. Latency is the time that one block takes by itself
 (`memory_model.alone`): however little there is to do, no wave is shorter, and none is shorter than starting its blocks

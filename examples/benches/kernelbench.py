@@ -86,7 +86,7 @@ def compact(case: Case, checkout: Path) -> Case:
         "least_us": case["least_us"] and round(case["least_us"], 2),
         "limit": case["times_limit"] and round(case["times_limit"], 2),
         "kernel": longest.get("name"), "bound": longest.get("predicted_bound"),
-        "share": longest and round(longest["predicted_us"] / case["predicted_us"], 2),
+        "share": case["predicted_us"] and round(longest["predicted_us"] / case["predicted_us"], 2),
         "right": small.get("ok"), "error": error.splitlines()[0] if error else "",
         "compile_ms": round(case["compile_ms"]), "modes": any(mode in text for mode in MODES), **case["published"],
     }  # fmt: skip
@@ -147,7 +147,7 @@ def levels() -> Iterator[Row]:
         far = sum(case["us"] > 3 * case["least_us"] for case in cases if case["us"])
         mean = math.exp(sum(map(math.log, found)) / max(len(found), 1))
         yield (
-            title, len(cases), sum(bool(case["us"]) for case in cases), sum(checked), len(checked), shown(mean),
+            title, len(cases), sum(bool(case["launches"]) for case in cases), sum(checked), len(checked), shown(mean),
             sum(value >= 1 for value in found), sum(value * NEAR >= 1 for value in found),
             sum(value * FAR < 1 for value in found), far,
         )  # fmt: skip

@@ -16,6 +16,7 @@ def test_steps_within_a_span() -> None:
     want = add(add(multiply(modulo(a, 4), 16), multiply(c, 8)), r)
     assert by_steps(modulo(place, 64), ranges) == want
     assert by_steps(floordiv(place, 64), {**ranges, "r": (0, 8)}) == floordiv(place, 64)  # a step may be left
+    assert by_steps(floordiv(place, 64), {**ranges, "r": (-1, 7)}) == floordiv(place, 64)  # or entered from below
     chunk = add(multiply(a, 32), add(r, 64))  # a digit of a place of which the last one is known
     assert simplify(floordiv(chunk, 288), ranges) == floordiv(add(a, 2), 9)
 
