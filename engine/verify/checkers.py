@@ -297,7 +297,7 @@ def _memory(kernels: Program, data: Arrays, graph: TensorGraph) -> list[Array]:
 TOLERANCE = 1e-10
 # PyTorch computes these to seven digits in float64: their rules refuse f64, and it judges no further.
 COARSE, COARSE_TOLERANCE = frozenset(f"SpecialBessel{name}" for name in ("J0", "J1", "Y0", "Y1")), 1e-6
-LARGEST = 1 << 24  # elements of one value: all pairs of a long row would not fit in memory
+LARGEST = 1 << 25  # elements of one value: all pairs of a long row would not fit in memory
 # To one column and several rows PyTorch 2.13 resizes wrongly (its first row is repeated): such programs are not judged.
 SMOOTH = frozenset(("UpsampleBilinear2dAa", "UpsampleBicubic2dAa"))
 UNWRITTEN = "Empty"  # ops whose values are undefined have it in their names
