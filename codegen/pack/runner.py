@@ -210,12 +210,6 @@ class WorkerProcess:
         self.kill()
         return how_it_ended(code, Path(self._printed.name).read_text(errors="replace"))
 
-    def stop(self) -> None:
-        """End the process between two requests: it removes what it has made, as its semaphores."""
-        if self.running:
-            self._pipe.close()
-            self._end()
-
     def kill(self) -> None:
         """End the process immediately, with the processes that it started."""
         if self._process is not None:

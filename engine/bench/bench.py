@@ -35,7 +35,7 @@ from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_id
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
-from ...codegen.judge import Judgement, judge
+from ...codegen.judge import Judgement
 from ...codegen.kernel import CudaKernel
 from ...codegen.launch import Session, memory_of
 from ...codegen.sass import disassemble, find_nvdisasm
@@ -54,7 +54,7 @@ from ..cost.memory_model import LANES
 from ..cost.predict import occupancy, predict
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
 from ..ruleset import Toolchain
-from ..run.calls import Preparation, run_eager, run_reference
+from ..run.calls import Preparation, judge_program, run_eager, run_reference
 from .cases import BenchCase, BenchSubject, Say, Suite, import_everything, subject_of
 from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord, Totals, geomean
 
@@ -329,15 +329,13 @@ def run_case(compiled: CompiledCase) -> None:
 
 def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Tensor], partly: bool = False) -> Judgement:
     """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
-    captured = compiled.compilation.captured
+    captured, target = compiled.compilation.captured, compiled.compilation.target
     references: Sequence[Tensor] = compiled.wanted or run_reference(captured, tensors)
-    eager: Sequence[Tensor] = run_eager(captured, tensors, compiled.compilation.target)
     if partly:
-        stored = [is_written(result) for result in results]
-        results, references, eager = (
-            [value[where] for value, where in zip(each, stored, strict=True)] for each in (results, references, eager)
-        )
-    return judge(results, references, eager)
+        pairs = zip(results, references, strict=True)
+        results = [torch.where(is_written(result), result, wanted.to(result.dtype)) for result, wanted in pairs]
+    eager = run_eager(captured, tensors, target)
+    return judge_program(captured, tensors, results, eager, target, references=references)
 
 
 def work_of(kernel: Kernel) -> float:

@@ -7,15 +7,16 @@ those of a call. The files are Python that runs here, like the text after `-c`: 
 from __future__ import annotations
 
 import ast
-import contextlib
 import copy
 import itertools
 import multiprocessing
 import os
 import re
 import sys
+import threading
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -87,7 +88,7 @@ def published_times(files: Sequence[Path], problems: Mapping[str, Path]) -> dict
 # ---- a program, at full size or with smaller extents
 
 
-def build(path: Path, device: str, *extents: int) -> Program:
+def build(path: Path, device: str, *extents: Any) -> Program:
     """Run the file of a problem with tensors on a device of torch, and return its program in evaluation mode.
 
     extents: what `shrink` takes. Raises what the file raises, and AttributeError if it does not define a function.
@@ -105,7 +106,7 @@ def build(path: Path, device: str, *extents: int) -> Program:
 
 DIVISORS = (32, 16, 8, 4, 2, 1)  # of the integers of a file; the first is tried first
 STAY = (512, 0)  # divided by the divisor, the integers up to which stay; 0: only exact quotients are taken
-BATCH = 2
+BATCH = (2, None)  # the integers of a batch; None: they are as other integers, which they may have to equal
 LARGEST = 4e6  # elements of inputs
 SMALL = 16
 
@@ -123,31 +124,35 @@ def smaller(value: int, divisor: int, kept: int) -> int:
     return min(max(found, kept), 8 * kept) // unit * unit
 
 
-def shrink(tree: ast.Module, divisor: int, kept: int) -> None:
-    """Divide the integers of the variables of a file, and of FUNCTIONS, in its syntax tree."""
+def shrink(tree: ast.Module, batch: int | None, kept: int, divisor: int) -> None:
+    """Divide the integers of the variables of a file, and of FUNCTIONS, in its syntax tree. batch: one of BATCH."""
     for node in tree.body:
         variables = ast.unparse(node.targets[0]).lower() if isinstance(node, ast.Assign) else ""
         if variables or getattr(node, "name", "") in FUNCTIONS:
             for leaf in ast.walk(node):
                 if isinstance(leaf, ast.Constant) and type(leaf.value) is int:
-                    most = BATCH if "batch" in variables else smaller(leaf.value, divisor, kept)
+                    most = batch if batch and "batch" in variables else smaller(leaf.value, divisor, kept)
                     leaf.value = min(most, leaf.value)
 
 
 def shrunk(path: Path) -> tuple[Program, list[Tensor], str]:
     """Return a program with the smallest extents at which it runs, its results in float64, and what was divided.
 
-    Raises DplcError if it does not run with smaller extents.
+    Without results in float64, some of its tensors have a fixed dtype. Raises DplcError if it does not run with smaller
+    extents.
     """
     last = DplcError(f"inputs have more than {LARGEST:.0e} elements with any smaller extents")
-    for most, divisor in itertools.product(STAY, DIVISORS):
+    wanted = list[Tensor]()
+    for batch, most, divisor in itertools.product(BATCH, STAY, DIVISORS):
         try:
-            model, args = build(path, "cpu", divisor, most // divisor)
+            model, args = build(path, "cpu", batch, most // divisor, divisor)
             if sum(leaf.numel() for leaf in tensors(args)) > LARGEST:
                 continue
-            wide = pytree.tree_map_only(Tensor, lambda x: x.double() if x.is_floating_point() else x.clone(), args)
             with torch.no_grad():
-                wanted = tensors(copy.deepcopy(model).double()(*wide))
+                copy.deepcopy(model)(*copy.deepcopy(args))
+                with suppress(RuntimeError):
+                    wide = pytree.tree_map_only(Tensor, lambda x: x.double() if x.is_floating_point() else x, args)
+                    wanted = tensors(copy.deepcopy(model).double()(*copy.deepcopy(wide)))
         except Exception as error:  # extents that do not fit each other
             last = explain(error, None)
         else:
@@ -174,7 +179,7 @@ class ProblemWorker:
         torch.set_num_threads(1)
         self._compiled((torch.nn.ReLU(), (torch.empty(8),)))
         import_everything()
-        hub.tqdm((), disable=True)  # makes a semaphore, which this process removes and a fork would leave
+        hub.tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a fork would leave
         return self
 
     def about(self) -> dict[str, Any]:
@@ -192,7 +197,7 @@ class ProblemWorker:
                 os._exit(0)
         theirs.close()
         record = None
-        with contextlib.suppress(EOFError):
+        with suppress(EOFError):
             record = ours.recv()
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return record or problem(f"its process {how_it_ended(ended, '')}"), False
@@ -249,8 +254,6 @@ def each_record(worker: ProblemWorker, paths: Sequence[Path], limit: float) -> I
                 record = process.ask(path, limit)
             except WorkerGone as gone:
                 record = problem(f"{gone}")
-            if path is paths[-1]:
-                process.stop()
             yield record
     finally:
         process.kill()

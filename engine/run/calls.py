@@ -404,8 +404,9 @@ def judge_program(
     eager: Sequence[Tensor] | None,
     target: Target | None = None,
     gates: Mapping[str, float] | None = None,
+    references: Sequence[Tensor] = (),
 ) -> Judgement:
-    """Judge the outputs of a program for a target, by default one without TF32. gates: see `judge`.
+    """Judge the outputs of a program for a target, by default one without TF32. gates, references: see `judge`.
 
     Where tensor cores multiply in TF32, eager does too: as torch on that device, whatever `eager` says. Where an
     element is wrong, errors of rounding are drawn for every op of the references.
@@ -415,7 +416,7 @@ def judge_program(
         eager = run_eager(captured, tensors, target)
     meaning = partial(torch_meaning.run, tf32=tf32)
     rounded = (run_reference(captured, tensors, partial(meaning, seed=seed)) for seed in range(ROUNDINGS))
-    return judge(results, run_reference(captured, tensors), eager, gates, rounded)
+    return judge(results, references or run_reference(captured, tensors), eager, gates, rounded)
 
 
 def run_eager(captured: Capture, tensors: Tensors, target: Target) -> list[Tensor]:

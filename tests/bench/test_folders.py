@@ -45,6 +45,8 @@ EDITS = {
     "1_plain": ("", ""),
     "2_constructor_reads_a_value": ("torch.ones(", "torch.full((1,), 2.0).item() * torch.ones("),
     "10_three_groups": ("64 * 2\n", "120\n", "[width]", "[width, 15]"),
+    "11_batch_is_the_width": ("64 * 2", "1024", ".sum(1)", ".sum(1).T"),
+    "12_fixed_dtype": (".sum(1)", ".sum(1) @ torch.eye(x.shape[2], dtype=torch.float32, device=x.device)"),
 }
 WRONG = {
     "no_inputs": ("def get_inputs", "def inputs", "has no attribute 'get_inputs'"),

@@ -113,6 +113,12 @@ def test_zero_filled_copies_land_zeros_and_read_nothing(make_kernel: MakeKernel)
     assert np.array_equal(got, np.where(np.arange(32) < 20, x, 0))
 
 
+@pytest.mark.parametrize("value", (-1.4426950408889634, 0.3, 2.7))
+def test_value_that_the_compiler_knows_is_rounded_like_others(make_kernel: MakeKernel, value: float) -> None:
+    body = f"y[threadIdx.x] = tanhf(log1pf(exp2f(x[threadIdx.x]))) - tanhf(log1pf(exp2f({value}f)));"
+    assert not run(make_kernel(body, X32, Y32, block=32), {"x": np.full(32, value, np.float32)})["y"].any()
+
+
 def test_lanes_that_are_not_there_say_nan(make_kernel: MakeKernel) -> None:
     y = KernelParam("y", "f32", (24,), "out")
     got = run(make_kernel("stg32(y + threadIdx.x, shfl_xor(1.0f, 16));", y, block=24), {})["y"].astype(np.float32)
