@@ -174,20 +174,22 @@ def rest(run: Block, part: Block) -> Block:
 def base_of_digits(body: Block, name: Var) -> int:
     """Return the number C by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`.
 
-    A load at the whole name needs both. The result is 0 if the run reads the name in another way, except in indices of
-    loads and stores, or with two numbers. It is also 0 if another name in the index of a load depends on the name.
+    A load at the whole name needs both. Of several numbers it is the least, if that divides the others: these are taken
+    of the quotient. The result is 0 if the run reads the name in another way, except in indices of loads and stores. It
+    is also 0 if another name in the index of a load depends on the name.
     """
     digits = [e for e in distinct(body, Binary) if _is_digit(e, name)]  # of the name, or of its sum with a number
     found = summary(body)
     needed = {e.op for e in digits} | ({"%"} if any(_whole(load.idx, name) for load in found.loads) else set())
-    if needed != {"//", "%"} or len({e.b for e in digits}) > 1:
+    base = min((e.b for e in digits), default=0)
+    if needed != {"//", "%"} or any(e.b % base for e in digits):
         return 0
     others = {other for load in found.loads for other in free_names(load.idx)} - {name.name}
     hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
     if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
         return 0
     places = tuple(access.idx for access in accesses(body))
-    return digits[0].b if _whole(body, name) == _whole(places, name) else 0
+    return base if _whole(body, name) == _whole(places, name) else 0
 
 
 @each_once

@@ -54,6 +54,8 @@ def run(checkout: Path, shrink: bool) -> None:
         "level[123]/*",
         "--target",
         "h100",
+        "--time",
+        "1200",
     ]
     command += [*published, "-o", str(results), *["--shrink"] * shrink]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
