@@ -194,13 +194,11 @@ def with_numbers(rules: RuleSet, origin: str, numbers: tuple[tuple[str, int], ..
     """Return the rules with numbers of the policy in force: themselves if they have these numbers."""
     changed = [(name, value) for name, value in numbers if rules.numbers[name].value != value]
     source = Source(origin, "".join(f"override number {name} = {value}\n" for name, value in changed))
-    nodes = tuple(_overriding(Span(source, line, 0, line, 0), *each) for line, each in enumerate(changed, 1))
+    # declarations that are not parsed: the tables of the parser take over a second
+    places = [Span(source, line, 0, line, 0) for line in range(1, len(changed) + 1)]
+    pairs = zip(places, changed, strict=True)
+    nodes = tuple(s.NumberOf(at, (), True, name, s.Number(at, value), None) for at, (name, value) in pairs)
     return RuleSet((*rules.files, read_rules(source, lambda _: nodes))) if changed else rules
-
-
-def _overriding(place: Span, name: str, value: int) -> s.NumberOf:
-    """Return the declaration of a number without parsing it: the tables of the parser take over a second."""
-    return s.NumberOf(place, (), True, name, s.Number(place, value), None)
 
 
 def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:

@@ -376,14 +376,10 @@ def _attach(*classes: type) -> None:
     for kind in classes:
         for name, operate in calculating.items():
             setattr(kind, f"__{name}__", operate)
-            setattr(kind, f"__r{name}__", _reversed(operate))
+            setattr(kind, f"__r{name}__", lambda a, b, operate=operate: operate(b, a))
         for name, op in comparing.items():
             setattr(kind, f"__{name}__", _comparing(op))
         setattr(kind, "__neg__", negate)  # noqa: B010
-
-
-def _reversed(operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: operate(b, a)
 
 
 _attach(Size, Sum, Binary)

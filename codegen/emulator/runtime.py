@@ -84,7 +84,7 @@ def spaced(kernel: CudaKernel) -> Spaced:
     if base is None or len(BASE.findall(kernel.text)) > 1:
         return as_it_is
     root = base[1]
-    lines = {m[2]: int(m[4] or 0) for m in _derived(kernel.text, (root,))}
+    lines = {m[2]: int(m[4] or 0) for m in re.finditer(DERIVED.format(roots=root), kernel.text, re.MULTILINE)}
     if not lines or len(lines) + 1 != len(re.findall(rf"\b{root}\b", kernel.text)):
         return as_it_is  # the base is used in another way, or a name has two meanings
     first = {start: name for name, start in lines.items()}
@@ -100,11 +100,6 @@ def spaced(kernel: CudaKernel) -> Spaced:
     )
     text = _moved(kernel.text, root, lines, starts)
     return Spaced(replace(kernel, text=text), shared_tiles, kernel.smem + GAP * (len(shared_tiles) - 1))
-
-
-def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
-    """Return the lines that add a number to one of some addresses."""
-    return list(re.finditer(DERIVED.format(roots="|".join(roots)), text, re.MULTILINE))
 
 
 def _moved(text: str, root: str, lines: dict[str, int], starts: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from ...ir.atoms import ATOMS
+from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow, common_key, contracts, offsets_of, places_of_fold, steps_of
@@ -19,6 +19,7 @@ from ...ir.node import contains, memoised
 from ...ir.sizes import at_hint
 from ...ir.tensor import (
     Case,
+    Const,
     Elementwise,
     Fold,
     Index,
@@ -331,7 +332,7 @@ def holds_reduction(site: OperationSite, v: Value) -> bool:
 @tensor_fact
 def reductions_in(site: OperationSite, y: Value) -> int:
     """Count the reductions that y's kernel would compute before y."""
-    return len([value for value in site.seen if value.__class__ in (Reduce, Fold)])
+    return sum(map(reduction, site.seen))
 
 
 @tensor_fact
@@ -573,9 +574,7 @@ def _group_products(site: ProgramSite, made: Iterable[Any]) -> set[Any]:
     """Return the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
     if not policy(site.target).asynchronous_mma:
         return set()
-    return {
-        total for total in made if total.__class__ is Reduce and _own_places(total) and _for_groups(total, site.target)
-    }
+    return {total for total in made if total.__class__ is Reduce and _for_groups(total, site.target)}
 
 
 def _for_groups(total: Any, target: Any) -> bool:
@@ -583,9 +582,32 @@ def _for_groups(total: Any, target: Any) -> bool:
     if _own_places(total) < numbers.tile_side:
         return False
     chunks = 2 * _places(total.over) // (SECTOR // 2 * min(numbers.chunk_vectors))  # of halves, in vectors of 16 bytes
+    return chunks >= numbers.split_least_chunks and any(atom.asynchronous for atom in _atoms(total, target))
+
+
+def _atoms(total: Any, target: Any) -> list[Atom]:
+    """Return the atoms that multiply the factors of a sum of products."""
     held = [_widened_from(factor) or dtype(factor) for factor in factors(total)]
-    atoms = (atom for atom in ATOMS.values() if atom.asynchronous and atom.on(target.sm))
-    return chunks >= numbers.split_least_chunks and any(atom.multiplies(*held) for atom in atoms)
+    return [atom for atom in ATOMS.values() if held and atom.on(target.sm) and atom.multiplies(*held)]
+
+
+@tensor_fact
+def in_products(site: FusionSite, v: Value) -> float:
+    """Return the seconds of the products that read v and that tensor cores would multiply if v was stored.
+
+    Tensor cores multiply what is loaded: also at other indices, widened, or in windows padded with zeros. The result is
+    0 for such a v, and for one with a reduction in it, whose results are in registers.
+    """
+    padded = v.__class__ is Case and v.b.__class__ is Const and v.b.value == 0
+    if v.__class__ is Remap or padded or _widened_from(v) or any(map(reduction, site.parts(v)[0])):
+        return 0.0
+    totals = {total for _, total, _ in uses_of(site.flow, v, site.kept)}
+    return sum(
+        _issue_seconds(site, [total], 0)
+        for total in totals
+        if "f32" not in map(dtype, factors(total)) or total in site.in_tf32
+        if any(atom.m <= _own_places(total) for atom in _atoms(total, site.target))
+    )
 
 
 @memoised

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from ...codegen.target import Target
@@ -67,9 +67,10 @@ class ProgramSite(Protocol):
 
 
 class FusionSite(ProgramSite, Protocol):
-    """A program whose kernels are being decided. kept: the values that are stored."""
+    """A program whose kernels are being decided. kept: the values that are stored; in_tf32: of operators in TF32."""
 
     kept: set[Any]
+    in_tf32: Collection[Any]
 
     def parts(self, value: Term, ends: tuple[Term, ...] = ()) -> tuple[list[Any], list[Any]]:
         """Return the operations that make a value from what is in memory or at the ends, and what they read there."""

@@ -15,7 +15,7 @@ its operands: linear in practice, and no term is rebuilt.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -231,8 +231,8 @@ Firings = dict[tuple[Any, Any], Fused]
 class Fusion:
     """Run of the rules over one program.
 
-    marked: for examples, the only values whose `mat` is in question. If the last parameter is given, every refusal is
-    kept with the values of its guard, and so are the firings of the named rules.
+    marked: for examples, the only values whose `mat` is in question. asked: if given, every refusal is kept with the
+    values of its guard, and so are the firings of the named rules. in_tf32: the values of operators in TF32.
 
     While an operation is tried, the facts of rules read here what its kernel would hold.
     """
@@ -252,8 +252,9 @@ class Fusion:
         target: Target,
         marked: frozenset[Any] | None = None,
         asked: frozenset[str] | None = None,
+        in_tf32: Collection[Term] = (),
     ):
-        self.rules, self.target, self.marked = rules, target, marked
+        self.rules, self.target, self.marked, self.in_tf32 = rules, target, marked, in_tf32
         self.recorder = Recorder(graph, asked)
         self.result_axes = {out.value: out.axes for out in graph.outs}
         self.flow, self.kept = Dataflow(self.result_axes), set(self.result_axes)

@@ -405,7 +405,9 @@ def compile_graph(
         taken: a plan whose names of kernels and buffers the new plan does not use.
     """
     machine = target or default_target()
-    decisions = decisions or Fusion(graph, rules, machine, asked=asked).decide()
+    ops = tf32_operators(machine)
+    in_tf32 = {term for term, origin in (origins or {}).items() if origin.op in ops}
+    decisions = decisions or Fusion(graph, rules, machine, asked=asked, in_tf32=in_tf32).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     if taken is not None:
         builder.names.used.update(x.name for x in (*taken.inputs, *taken.outputs, *taken.temporaries))

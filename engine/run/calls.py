@@ -286,9 +286,7 @@ def _are_rules(value: object) -> bool:
 
 
 def _are_settings(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(rule, str) and isinstance(values, Mapping) for rule, values in value.items()
-    )
+    return isinstance(value, Mapping) and all(map(_is(str), value)) and all(map(_is(Mapping), value.values()))
 
 
 SWITCHES = ("trace", "explore", "exact")

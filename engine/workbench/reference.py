@@ -218,7 +218,8 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
         index.append(f"\n## {pipeline}\n\n| pass | rules | proof | reason for its position |\n|---|---|---|---|")
         for number, step in enumerate(steps, 1):
             reason = _text(step.reason or "")
-            linked = "<br>".join(f"{_link(rule)} {_text(_first_sentence(rule.docs))}" for rule in step.rules)
+            texts = [(rule, re.split(r"(?<=\.)\s", " ".join(rule.docs).strip())[0]) for rule in step.rules]
+            linked = "<br>".join(f"{_link(rule)} {_text(first)}" for rule, first in texts)
             proofs = "<br>".join(label(rule).label for rule in step.rules if rule.level == "tensor")
             index.append(f"| `{step.label}` | {linked} | {proofs} | {reason} |")
             because = f", because {reason}" if reason else ""
@@ -279,10 +280,6 @@ def _text(text: str) -> str:
 def _code(text: str) -> str:
     fence = "````" if "```" in text else "```"
     return f"{fence}dplc\n{text.rstrip()}\n{fence}\n"
-
-
-def _first_sentence(docs: Iterable[str]) -> str:
-    return re.split(r"(?<=\.)\s", " ".join(docs).strip(), maxsplit=1)[0]
 
 
 def _firings(cases: Sequence[tuple[str, int, float]], suite: str) -> str:

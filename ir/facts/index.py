@@ -72,7 +72,10 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
     low, high = interval(rest)
     if low >= 0 and high < b:  # (c*b*x + r) // b with 0 <= r < b
         return whole if op == "//" else rest
-    inner = [x.a if _is_remainder(x) and n * x.b % b == 0 else x for x, n in terms.items()]
+    inner = [
+        x.a if x.__class__ is Binary and x.op == "%" and x.b.__class__ is int and n * x.b % b == 0 else x
+        for x, n in terms.items()
+    ]
     if op == "%" and inner != [*terms]:  # (n*(x % m) + r) % b with n*m divisible by b
         return _divide("%", total((*inner, constant), (*terms.values(), 1)), b)
     if op == "//" and a.__class__ is Binary and a.op == "//":  # (x // c) // b
@@ -86,10 +89,6 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
         if 1 < common < b and low >= 0 and high < common:  # (c*x + r) // (c*b) with 0 <= r < c
             return _divide("//", outer, b // common)
     return binary(op, a, b)
-
-
-def _is_remainder(atom: Any) -> bool:
-    return atom.__class__ is Binary and atom.op == "%" and atom.b.__class__ is int
 
 
 def _compare(op: str, a: Expr, b: Expr) -> Expr:

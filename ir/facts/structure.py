@@ -352,7 +352,9 @@ def team_loops(block: Block) -> tuple[For, ...]:
         return ()
     if any(loop.start != 0 or loop.step != 1 or not only_sizes(loop.stop) for loop in loops):
         return ()
-    if any(loop.role not in ("reduce", "free") for loop in loops) or any(_hides_loops(stmt) for stmt in block):
+    if any(loop.role not in ("reduce", "free") for loop in loops):
+        return ()
+    if any(not isinstance(stmt, For) and statements((stmt,), For.marks) for stmt in block):
         return ()
     folding = [loop for loop in loops if loop.role == "reduce"]
     if any(summary(loop.body).stores for loop in folding):
@@ -364,10 +366,6 @@ def team_loops(block: Block) -> tuple[For, ...]:
     names = [loop.var for loop in summary(block).loops]
     unique = all(names.count(loop.var) == 1 for loop in loops)
     return loops if len(set(sums)) == len(sums) and unique else ()
-
-
-def _hides_loops(stmt: Stmt) -> bool:
-    return not isinstance(stmt, For) and bool(statements((stmt,), For.marks))
 
 
 # ---- scopes of accumulators: the innermost block that contains all mentions of one; it is initialised there
