@@ -132,7 +132,7 @@ def test_a_firing_tells_the_guards_that_held_with_their_values(
     [
         (
             "fuse_prologue", "torch.relu(torch.randn(16, 64) @ torch.randn(64, 16))",
-            "main.matmul: rules/fusion/fuse.rw:193: fuse_prologue: the pattern matches nowhere; nearest at "
+            "main.matmul: rules/fusion/fuse.rw:201: fuse_prologue: the pattern matches nowhere; nearest at "
             "`matmul[i, j] = Reduce(add, k, product)`: `product` is not stored there: `inline` dropped its `mat` before",
         ),
         ("fuse_beside", "nn.RMSNorm(64)(torch.randn(32, 64))", "`fuse_epilogue`, which is asked before it, takes `total` in"),
