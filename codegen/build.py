@@ -39,10 +39,10 @@ KERNEL_FLAGS = """
     -std=c++17 -O3 -w -fPIC -shared -nostdlib -fno-strict-aliasing -fno-exceptions -fno-math-errno -ffp-contract=off
     -fstack-clash-protection
 """
-ROUNDED = """
+INEXACT_FUNCTIONS = """
     acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp exp2 expm1 hypot j0 j1 lgamma log log10 log1p log2
     pow sin sinh tan tanh tgamma y0 y1
-"""  # functions that C libraries do not round to the nearest
+"""  # which C libraries do not round to the nearest
 # g++ heeds no `#pragma unroll`. Told to unroll short loops by itself it keeps register tiles in registers: a matmul
 # runs five times as fast as at -O1 and builds in 0.1 s more.
 GCC_KERNEL_FLAGS = ("--param=max-completely-peeled-insns=500", "--param=max-completely-peel-times=64")
@@ -124,8 +124,8 @@ def build_host(text: str, checked: bool = False) -> Path:
 
 def _kernel_flags(compiler: str, checked: bool) -> tuple[str, ...]:
     own = () if "clang" in program_identity(compiler) else GCC_KERNEL_FLAGS
-    ours = [f"-fno-builtin-{name}{kind}" for name in ROUNDED.split() for kind in ("", "f")]
-    flags = (*KERNEL_FLAGS.split(), *ours, *own)
+    called = [f"-fno-builtin-{name}{kind}" for name in INEXACT_FUNCTIONS.split() for kind in ("", "f")]
+    flags = (*KERNEL_FLAGS.split(), *called, *own)
     return (*flags, "-DDPLC_CHECKED") if checked else flags
 
 

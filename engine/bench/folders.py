@@ -88,7 +88,7 @@ def published_times(files: Sequence[Path], problems: Mapping[str, Path]) -> dict
 # ---- a program, at full size or with smaller extents
 
 
-def build(path: Path, device: str, *extents: Any) -> Program:
+def build(path: Path, device: str, *extents: int) -> Program:
     """Run the file of a problem with tensors on a device of torch, and return its program in evaluation mode.
 
     extents: what `shrink` takes. Raises what the file raises, and AttributeError if it does not define a function.
@@ -106,7 +106,7 @@ def build(path: Path, device: str, *extents: Any) -> Program:
 
 DIVISORS = (32, 16, 8, 4, 2, 1)  # of the integers of a file; the first is tried first
 STAY = (512, 0)  # divided by the divisor, the integers up to which stay; 0: only exact quotients are taken
-BATCH = (2, None)  # the integers of a batch; None: they are as other integers, which they may have to equal
+BATCH = (2, 0)  # the integers of a batch; 0: they are as other integers, which they may have to equal
 LARGEST = 4e6  # elements of inputs
 SMALL = 16
 
@@ -124,7 +124,7 @@ def smaller(value: int, divisor: int, kept: int) -> int:
     return min(max(found, kept), 8 * kept) // unit * unit
 
 
-def shrink(tree: ast.Module, batch: int | None, kept: int, divisor: int) -> None:
+def shrink(tree: ast.Module, batch: int, kept: int, divisor: int) -> None:
     """Divide the integers of the variables of a file, and of FUNCTIONS, in its syntax tree. batch: one of BATCH."""
     for node in tree.body:
         variables = ast.unparse(node.targets[0]).lower() if isinstance(node, ast.Assign) else ""
@@ -251,9 +251,8 @@ def each_record(worker: ProblemWorker, paths: Sequence[Path], limit: float) -> I
         for path in paths:
             process.start()
             try:
-                record = process.ask(path, limit)
+                yield process.ask(path, limit)
             except WorkerGone as gone:
-                record = problem(f"{gone}")
-            yield record
+                yield problem(f"{gone}")
     finally:
         process.kill()

@@ -49,7 +49,7 @@ from ..compiler import Compiler, Explore, Values
 from ..cost.instruction_counts import buffer_bytes
 from ..cost.kernel_estimate import Price, impossible
 from ..kernels.fusion_pass import Fusion, FusionDecisions, FusionRules, is_renaming
-from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, commute, compile_graph
+from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, commute, compile_graph, values_in_tf32
 from ..kernels.sharing import FusionSummary, key
 from ..language.rule import policy
 from ..language.rule_files import collections_paused
@@ -445,7 +445,8 @@ class Exploration:
         self.solved: dict[Hashable, Solved] = {}
         self.permissions = Permissions.of(self.fusion)
         self.notes: list[str] = [] if available() else [HINT]
-        self.rule_order = Fusion(graph, self.fusion, target).decide()
+        self.in_tf32 = values_in_tf32(origins, target)
+        self.rule_order = Fusion(graph, self.fusion, target, in_tf32=self.in_tf32).decide()
         self.ordered = ordered or graph  # the program as the rules spell it, in their order
         self.remembered: Mapping[str, StoredSolution] | None = None  # by region: then nothing is searched
 
@@ -555,7 +556,7 @@ class Exploration:
         """Return the candidate that the rules decide in their order."""
         decided = self.rule_order
         if self.ordered is not self.graph:
-            decided = Fusion(self.ordered, self.fusion, self.target).decide()
+            decided = Fusion(self.ordered, self.fusion, self.target, in_tf32=self.in_tf32).decide()
         return self._priced("rules", self.ordered, decided, (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:

@@ -155,6 +155,12 @@ class Plan:
     loops: tuple[PlannedLoop, ...] = ()
 
 
+def values_in_tf32(origins: Mapping[Term, TorchOp], target: Target) -> set[Term]:
+    """Return the values of the operators that multiply in TF32. origins: the torch op of each value."""
+    ops = tf32_operators(target)
+    return {term for term, origin in origins.items() if origin.op in ops}
+
+
 class Kernels:
     """Builds the kernels of one program; also the site of rules that put two kernels together."""
 
@@ -170,6 +176,7 @@ class Kernels:
         self.recorder = Recorder(graph, decisions.asked)
         self.refusals = decisions.refusals
         self.names = Names(graph, self.flow, decisions.stored, origins)
+        self.in_tf32 = values_in_tf32(origins, target)
         self.sources: dict[Term, Term] = {}  # values as the program has them, of values over stored ones
         self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
         self.lifted: list[dict[str, Term]] = []
@@ -338,8 +345,7 @@ class Kernels:
     def _precision(self, values: Iterable[Term]) -> str:
         """Return the precision of a kernel: TF32 if torch multiplies so in every op with an f32 product in it."""
         totals = [total for total in values if {*map(dtype, factors(total))} == {"f32"}]
-        ops = {origin.op if (origin := self.names.origins.get(total)) else "" for total in totals}
-        return PRECISIONS[bool(ops) and ops <= tf32_operators(self.target)]
+        return PRECISIONS[bool(totals) and self.in_tf32.issuperset(totals)]
 
     def _writes(self, group: Group) -> list[Write]:
         """Return the writes of a kernel, over the loops of its first value or, side by side, of the whole."""
@@ -405,8 +411,7 @@ def compile_graph(
         taken: a plan whose names of kernels and buffers the new plan does not use.
     """
     machine = target or default_target()
-    ops = tf32_operators(machine)
-    in_tf32 = {term for term, origin in (origins or {}).items() if origin.op in ops}
+    in_tf32 = values_in_tf32(origins or {}, machine)
     decisions = decisions or Fusion(graph, rules, machine, asked=asked, in_tf32=in_tf32).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     if taken is not None:
